@@ -42,8 +42,8 @@ def check_writable(folder: Path, what: str) -> None:
     """Create the folder; raise an error before any work is done if `what`, such as "a report", cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(4096))  # a full disk still takes an empty file
     except FileExistsError:
         raise OSError(f"cannot write {what} to {str(folder)!r}: it is a file, not a folder") from None
     except OSError as error:

@@ -8,7 +8,7 @@ import pytest
 
 from body_transformer.deploy.robot import Command
 from body_transformer.deploy.robots import open_robot
-from body_transformer.deploy.robots.a1 import JOINTS, A1Options
+from body_transformer.deploy.robots.a1 import JOINTS
 
 from . import fake_robot_interface as fake
 
@@ -23,6 +23,14 @@ def machine(monkeypatch):
     monkeypatch.setattr(fake, "machine", fake.Machine())
     monkeypatch.setitem(sys.modules, "robot_interface", fake)
     return fake.machine
+
+
+@pytest.fixture
+def robot(machine):
+    """Return the A1, entered and measured once."""
+    with open_robot("a1", **QUICK) as robot:
+        robot.read()
+        yield robot
 
 
 def command(position=HOME, kp=100.0, kd=1.0, torque=ZEROS) -> Command:
@@ -70,10 +78,6 @@ def test_invalid_options_are_refused(machine, options, message):
         open_robot("a1", **options)
 
 
-def test_the_lowest_power_is_the_default():
-    assert A1Options().power_level == 1
-
-
 # -- measurements ------------------------------------------------------------------------------------------------------
 
 
@@ -101,35 +105,31 @@ def test_nothing_new_is_none_and_not_zeros(machine):
         assert robot.read() is None
 
 
-def test_the_newest_of_several_is_read(machine):
-    with open_robot("a1", **QUICK) as robot:
-        first = robot.read()
-        for _ in range(5):
-            machine.measure()
-        newest = robot.read()
-    assert newest.sequence == first.sequence + 5
-    assert newest.stamp_s - first.stamp_s == pytest.approx(0.01)
+def test_the_newest_of_several_is_read(machine, robot):
+    for _ in range(5):
+        machine.measure()
+    newest = robot.read()
+    assert newest.sequence == 1 + 5
+    assert newest.stamp_s == pytest.approx(0.01)
 
 
-def test_a_late_state_does_not_replace_a_newer_one(machine):
-    with open_robot("a1", **QUICK) as robot:
-        first = robot.read()
-        machine.measure(ms=10)
-        machine.state.motorState[0].q = 3.0
-        machine.measure(ms=-5)
-        state = robot.read()
-        assert state.stamp_s - first.stamp_s == pytest.approx(0.01)
-        assert state.joint_pos[0] == 0.0
-        assert robot.read() is None
+def test_a_late_state_does_not_replace_a_newer_one(machine, robot):
+    machine.measure(ms=10)
+    machine.state.motorState[0].q = 3.0
+    machine.measure(ms=-5)
+    state = robot.read()
+    assert state.stamp_s == pytest.approx(0.01)
+    assert state.joint_pos[0] == 0.0
+    assert robot.read() is None
 
 
 def test_the_robots_clock_may_wrap(machine):
     machine.state.tick = 2**32 - 3
     with open_robot("a1", **QUICK) as robot:
-        first = robot.read()
+        robot.read()
         machine.measure(ms=4)
         assert machine.state.tick == 3
-        assert robot.read().stamp_s - first.stamp_s == pytest.approx(0.004)
+        assert robot.read().stamp_s == pytest.approx(0.004)
 
 
 # -- commands ----------------------------------------------------------------------------------------------------------
@@ -159,29 +159,26 @@ def test_listen_only_gives_no_torque_and_leaves_without_a_command(machine):
         robot.read()
 
 
-def test_a_command_reaches_every_motor_in_servo_mode(machine):
+def test_a_command_reaches_every_motor_in_servo_mode(machine, robot):
     rng = np.random.default_rng(0)
     wanted = Command(HOME, rng.normal(size=12), rng.uniform(1, 9, 12), rng.uniform(1, 9, 12), rng.normal(size=12))
-    with open_robot("a1", **QUICK) as robot:
-        robot.read()
-        back = robot.send(wanted)
-        names = {"position": "q", "velocity": "dq", "kp": "Kp", "kd": "Kd", "torque": "tau"}
-        for ours, theirs in names.items():
-            values = sent(machine, theirs)[:12]
-            np.testing.assert_allclose(values, getattr(wanted, ours), rtol=1e-6)
-            np.testing.assert_array_equal(getattr(back, ours), values)  # what was really sent, in float32
-        np.testing.assert_array_equal(sent(machine, "mode"), [0x0A] * 12 + [0] * 8)
+    back = robot.send(wanted)
+    names = {"position": "q", "velocity": "dq", "kp": "Kp", "kd": "Kd", "torque": "tau"}
+    for ours, theirs in names.items():
+        values = sent(machine, theirs)[:12]
+        np.testing.assert_allclose(values, getattr(wanted, ours), rtol=1e-6)
+        np.testing.assert_array_equal(getattr(back, ours), values)  # what was really sent, in float32
+    np.testing.assert_array_equal(sent(machine, "mode"), [0x0A] * 12 + [0] * 8)
 
 
-def test_a_target_without_a_gain_is_sent_as_no_target(machine):
-    with open_robot("a1", **QUICK) as robot:
-        back = robot.send(Command.damping(12, 3.0))
-        np.testing.assert_allclose(sent(machine, "q")[:12], 2.146e9, rtol=1e-6)
-        np.testing.assert_array_equal(sent(machine, "dq")[:12], 0.0)
-        np.testing.assert_array_equal(back.position, 0.0)
-        robot.send(command(kp=0.0, kd=0.0, torque=ONES))
-        np.testing.assert_allclose(sent(machine, "dq")[:12], 16000.0)
-        np.testing.assert_array_equal(sent(machine, "tau")[:12], 1.0)
+def test_a_target_without_a_gain_is_sent_as_no_target(machine, robot):
+    back = robot.send(Command.damping(12, 3.0))
+    np.testing.assert_allclose(sent(machine, "q")[:12], 2.146e9, rtol=1e-6)
+    np.testing.assert_array_equal(sent(machine, "dq")[:12], 0.0)
+    np.testing.assert_array_equal(back.position, 0.0)
+    robot.send(command(kp=0.0, kd=0.0, torque=ONES))
+    np.testing.assert_allclose(sent(machine, "dq")[:12], 16000.0)
+    np.testing.assert_array_equal(sent(machine, "tau")[:12], 1.0)
 
 
 @pytest.mark.parametrize(("sdks", "hip"), [(True, 0.802), (False, 0.803)], ids=["the SDK's", "our own"])
@@ -192,13 +189,12 @@ def test_a_position_limit_clips_targets_and_send_returns_them(machine, sdks, hip
         np.testing.assert_array_equal(sent(machine, "q")[:12], back.position)
 
 
-def test_a_command_beyond_the_a1s_hardware_is_clipped_and_send_returns_it(machine):
-    with open_robot("a1", **QUICK) as robot:
-        back = robot.send(command(kp=5000.0, kd=400.0, torque=np.full(12, -1e5)))
-        for theirs, ours, value in (("Kp", back.kp, 180.0), ("Kd", back.kd, 20.0), ("tau", back.torque, -33.5)):
-            np.testing.assert_array_equal(sent(machine, theirs)[:12], value)
-            np.testing.assert_array_equal(ours, value)
-        np.testing.assert_allclose(back.position, HOME, rtol=1e-6)
+def test_a_command_beyond_the_a1s_hardware_is_clipped_and_send_returns_it(machine, robot):
+    back = robot.send(command(kp=5000.0, kd=400.0, torque=np.full(12, -1e5)))
+    for theirs, ours, value in (("Kp", back.kp, 180.0), ("Kd", back.kd, 20.0), ("tau", back.torque, -33.5)):
+        np.testing.assert_array_equal(sent(machine, theirs)[:12], value)
+        np.testing.assert_array_equal(ours, value)
+    np.testing.assert_allclose(back.position, HOME, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("level", "trips"), [(1, True), (2, True), (3, False), (10, False)])
@@ -218,7 +214,7 @@ def test_too_much_power_for_the_level_leads_to_damping_that_stays(machine, level
 
 
 @pytest.mark.parametrize("what", [{"Kp": 0.0}, {"mode": 0}], ids=["no gain", "not a servo"])
-def test_a_protection_that_returns_nothing_but_weakens_a_motor_has_stopped_the_robot(machine, monkeypatch, what):
+def test_a_protection_that_returns_nothing_but_weakens_a_motor_has_stopped_the_robot(machine, robot, monkeypatch, what):
     """In some releases PowerProtect returns nothing."""
 
     def protect(self, cmd, state, factor):
@@ -226,13 +222,11 @@ def test_a_protection_that_returns_nothing_but_weakens_a_motor_has_stopped_the_r
             setattr(cmd.motorCmd[7], name, value)
 
     monkeypatch.setattr(fake.Safety, "PowerProtect", protect)
-    with open_robot("a1", **QUICK) as robot:
-        robot.read()
-        back = robot.send(command())
-        assert robot.tripped == "PowerProtect at level 1"
-        np.testing.assert_array_equal(back.kp, 0.0)
-        np.testing.assert_array_equal(sent(machine, "mode")[:12], 0x0A)
-        np.testing.assert_array_equal(sent(machine, "Kd")[:12], 5.0)
+    back = robot.send(command())
+    assert robot.tripped == "PowerProtect at level 1"
+    np.testing.assert_array_equal(back.kp, 0.0)
+    np.testing.assert_array_equal(sent(machine, "mode")[:12], 0x0A)
+    np.testing.assert_array_equal(sent(machine, "Kd")[:12], 5.0)
 
 
 @pytest.mark.parametrize("name", ["PositionLimit", "PowerProtect", "PositionProtect"])
@@ -284,17 +278,15 @@ def test_damping_is_sent_whatever_the_protections_do(machine, monkeypatch):
     [(0x20, 0x02, True), (0x00, 0x02, True), (0x20, 0x00, False), (0xFF, 0xFD, False)],
     ids=["L2+B", "B", "L2", "all but B"],
 )
-def test_b_on_the_remote_is_an_emergency_stop_that_stays(machine, low, high, stops):
-    with open_robot("a1", **QUICK) as robot:
-        robot.read()
-        machine.state.wirelessRemote = [0x55, 0x51, low, high] + [0] * 36
-        machine.measure()
-        robot.read()
-        assert robot.tripped == ("B on the remote" if stops else "")
-        machine.state.wirelessRemote = [0x55, 0x51, 0, 0] + [0] * 36
-        machine.measure()
-        robot.read()
-        np.testing.assert_array_equal(robot.send(command()).kp, 0.0 if stops else 100.0)
+def test_b_on_the_remote_is_an_emergency_stop_that_stays(machine, robot, low, high, stops):
+    machine.state.wirelessRemote = [0x55, 0x51, low, high] + [0] * 36
+    machine.measure()
+    robot.read()
+    assert robot.tripped == ("B on the remote" if stops else "")
+    machine.state.wirelessRemote = [0x55, 0x51, 0, 0] + [0] * 36
+    machine.measure()
+    robot.read()
+    np.testing.assert_array_equal(robot.send(command()).kp, 0.0 if stops else 100.0)
 
 
 def test_a_module_without_the_remote_is_refused(machine, monkeypatch):
@@ -321,11 +313,10 @@ def test_a_joint_near_its_end_leads_to_damping_if_asked_for(machine):
 
 
 @pytest.mark.parametrize("bad", [np.full(12, np.nan), np.full(12, np.inf), np.zeros(11)])
-def test_an_invalid_command_is_not_sent(machine, bad):
-    with open_robot("a1", **QUICK) as robot:
-        with pytest.raises(ValueError, match="position of a command must be 12 finite numbers"):
-            robot.send(command(bad))
-        assert len(machine.commands) == 1
+def test_an_invalid_command_is_not_sent(machine, robot, bad):
+    with pytest.raises(ValueError, match="position of a command must be 12 finite numbers"):
+        robot.send(command(bad))
+    assert len(machine.commands) == 1
 
 
 def test_the_robot_is_left_in_damping(machine):

@@ -61,7 +61,7 @@ def settings(*args: str) -> dict[str, object]:
 
 
 def test_an_option_that_is_given_twice_is_refused():
-    with pytest.raises(ValueError, match="noise is given 2 times: noise=1, noise=2"):
+    with pytest.raises(ValueError, match="noise is given more than once"):
         settings("--faults", "noise=1", "seed=3", "noise=2")
     twice = ("--robot-options", "power_level=3", "--robot-options", "position_limit=true")
     assert settings("--robot", "a1", *twice) == {"power_level": 3, "position_limit": True}

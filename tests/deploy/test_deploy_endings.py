@@ -58,9 +58,9 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, mark: str) -> None:
         (["--loop-hz", "25"], "the loop's rate must be a multiple of the policy's 50 Hz; got 25"),
         (["--loop-hz", "50"], "this robot takes 100 to 1000 commands per second (loop_hz); got 50"),
         (["--loop-hz", "1e6", "--seconds", "1000"], "loop_hz must be at most 1000; got 1e+06"),
-        (["--out", "/proc/x"], "the log cannot be written to '/proc/x': No such file or directory"),
-        (["--out", __file__], f"the log cannot be written to '{__file__}': File exists"),
-        (["--out", f"{__file__}/x"], f"the log cannot be written to '{__file__}/x': Not a directory"),
+        (["--out", "/proc/x"], "cannot write the log to '/proc/x': No such file or directory"),
+        (["--out", __file__], f"cannot write the log to '{__file__}': it is a file, not a folder"),
+        (["--out", f"{__file__}/x"], f"cannot write the log to '{__file__}/x': Not a directory"),
     ],
 )
 def test_a_wrong_option_is_refused_in_one_line_before_anything_is_sent(

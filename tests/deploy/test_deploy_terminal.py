@@ -3,7 +3,6 @@
 import math
 import os
 import select
-import struct
 import subprocess
 import sys
 import threading
@@ -11,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from body_transformer.cli.deploy_terminal import Emergency, cut, status_line, stop_key, width
+from body_transformer.cli.deploy_terminal import Emergency, status_line, stop_key
 from body_transformer.deploy.runtime import Status
 from body_transformer.deploy.runtime_config import Phase
 from body_transformer.deploy.safety import Reason, Stop
@@ -134,26 +133,6 @@ def test_the_live_line_shows_rate_latency_state_and_interventions():
     assert status_line(gone).startswith(
         "policy     12.3 s  state lost: 110 ms   100.0 Hz"
     )  # at the start, where a narrow terminal shows it
-
-
-@pytest.mark.parametrize("columns", [1, 2, 10, 80, 104, 105, 200])
-def test_the_live_line_leaves_the_last_column_free(columns):
-    line = "x" * 104
-    assert len(cut(line, columns)) <= max(columns - 1, 1)
-    assert cut(line, 105) == line
-    assert cut(line, 104) == "x" * 102 + "…"
-
-
-@pytest.mark.parametrize(("columns", "expected"), [(60, 60), (0, 80)])
-def test_the_width_is_that_of_the_terminal_on_standard_error(monkeypatch, columns, expected):
-    import fcntl
-    import termios
-
-    near, far = os.openpty()
-    fcntl.ioctl(far, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    with os.fdopen(far, "w") as screen, os.fdopen(near, "rb"):
-        monkeypatch.setattr(sys, "stderr", screen)
-        assert width() == expected
 
 
 @pytest.mark.parametrize(("trip_s", "shown_ms"), [(-0.0011, 0.0), (0.002, 2.0), (math.nan, math.nan)])

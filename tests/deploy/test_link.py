@@ -35,11 +35,6 @@ def test_the_layout_of_version_2_does_not_change():
     assert data[-4:] == zlib.crc32(data[:-4]).to_bytes(4, "little")
 
 
-def test_a_packet_survives_encoding():
-    one = packet(payload=b"\x00\xff payload")
-    assert decode(encode(one)) == one
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -79,15 +74,14 @@ def test_a_state_survives_packing_bit_for_bit():
     got, echo_s = unpack_state(packet(Kind.STATE, sequence=7, payload=payload), 2, received_s=99.0)
     assert echo_s == 3.25
     assert (got.sequence, got.stamp_s, got.received_s) == (7, 1.25, 99.0)
-    for name in ("joint_pos", "joint_vel", "joint_torque", "angular_velocity", "quaternion"):
-        np.testing.assert_array_equal(getattr(got, name), getattr(sent, name))
+    for ours, theirs in zip(got.parts, sent.parts, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_a_command_survives_packing_bit_for_bit():
     sent = command(1 / 3)
     got = unpack_command(packet(payload=pack_command(sent)), 2)
-    for name in ("position", "velocity", "kp", "kd", "torque"):
-        np.testing.assert_array_equal(getattr(got, name), getattr(sent, name))
+    np.testing.assert_array_equal(got.parts, sent.parts)
 
 
 @pytest.mark.parametrize(
@@ -192,11 +186,6 @@ def test_a_new_session_restarts_the_sequence_numbers(ends):
     assert robot.accept(encode(packet(sequence=1, session=6)), controller.address)
 
 
-def test_a_hello_is_accepted_from_any_address(ends):
-    robot, _ = ends
-    assert robot.accept(encode(packet(Kind.HELLO, session=77)), ("127.0.0.1", 9)) is not None
-
-
 def test_a_rejected_datagram_does_not_block_those_that_follow(ends):
     """The datagram is undamaged and of the session, but its payload is invalid and its number far ahead."""
     robot, controller = ends
@@ -219,12 +208,6 @@ def test_a_number_that_no_session_reaches_is_refused(ends):
 
 
 # -- sockets -----------------------------------------------------------------------------------------------------------
-
-
-def test_an_empty_socket_does_not_block(ends):
-    started = time.monotonic()
-    assert list(ends[0].receive()) == []
-    assert time.monotonic() - started < 2.0  # a loaded machine may stop the process between two lines
 
 
 def test_a_dead_peer_raises_nothing(ends):

@@ -18,7 +18,6 @@ from body_transformer.deploy.link import (
     encode,
     pack_command,
     pack_state,
-    unpack_command,
     unpack_names,
     unpack_state,
 )
@@ -29,7 +28,7 @@ from body_transformer.deploy.robots.sim_options import SimOptions, SimReport
 from body_transformer.deploy.safety import Reason, SafetyConfig
 from body_transformer.deploy.state_check import StateCheck
 
-from .datagrams import command, malformed, packet, udp
+from .datagrams import malformed, packet, udp
 from .virtual_robot import DEFAULT_POSE, ROBOT_JOINTS, a1_contract
 from .virtual_robot import JOINTS as A1_JOINTS
 
@@ -86,46 +85,8 @@ def bad_payload(rng: np.random.Generator, valid: bytes) -> bytes:
 NONSENSE = (np.nan, np.inf, -np.inf, 1e300, -1e7)
 
 
-def test_a_hundred_thousand_malformed_datagrams_move_no_command(ends):
-    """Senders are the peer's own socket and another one; only the valid commands in between are accepted."""
-    robot, controller = ends
-    rng = np.random.default_rng(0)
-    right = packet(sequence=10**6, payload=pack_command(command(9.0)))
-    sent, came, other, last = 0, [], Counter(), None
-    with udp() as stranger:
-        for start in range(0, NUM_DATAGRAMS, 100):
-            nearly = right._replace(sequence=sent + 1)
-            for _ in range(100):
-                sender = controller._socket if rng.random() < 0.5 else stranger
-                way = rng.random() < 0.5
-                sender.sendto(malformed(rng, encode(right)) if way else garbage(rng, nearly), robot.address)
-            stranger.sendto(encode(right), robot.address)  # only its sender is wrong
-            sent += 1
-            controller.send(Kind.COMMAND, pack_command(command(start / NUM_DATAGRAMS)), 0.0)
-            for one in robot.receive():
-                if one.kind is not Kind.COMMAND:
-                    other[one.kind] += 1
-                    robot.reject(one, DatagramError("payload"))
-                    continue
-                try:
-                    last = unpack_command(one, 2)
-                    came.append(one.sequence)
-                except DatagramError as reason:
-                    robot.reject(one, reason)
-            assert last is not None
-            np.testing.assert_array_equal(last.position, start / NUM_DATAGRAMS)
-    assert came == list(range(1, sent + 1))
-    assert robot.refused.total() == NUM_DATAGRAMS + sent
-    damaged = {"length", "magic", "version", "checksum"}
-    strange = {"peer", "kind", "direction", "session", "joints", "sequence"}
-    assert set(robot.refused) == damaged | strange | {"payload", "payload length", "values"}
-    assert min(robot.refused.values()) > 500
-    assert set(other) == {Kind.HELLO, Kind.MARK, Kind.BYE}
-    assert min(other.values()) > 50
-
-
-def test_sealed_garbage_moves_neither_the_simulated_robot_nor_its_session(capsys):
-    """20,000 datagrams with a valid checksum reach the robot's process while it stands."""
+def test_a_hundred_thousand_malformed_datagrams_move_neither_the_simulated_robot_nor_its_session(capsys):
+    """Senders are the controller's own socket and another one; only the valid commands in between are accepted."""
     pytest.importorskip("mujoco")
     from body_transformer.deploy.robots.sim_process import SimProcess
 
@@ -138,21 +99,26 @@ def test_sealed_garbage_moves_neither_the_simulated_robot_nor_its_session(capsys
     hold = Command(home, np.zeros(12), np.full(12, 100.0), np.ones(12), np.zeros(12))
     away = packet(joints=joints, payload=pack_command(Command(home + 0.5, *hold.parts[1:])))
     with udp() as stranger:
-        for batch in range(200):
+        for batch in range(NUM_DATAGRAMS // 100):
+            nearly = away._replace(sequence=batch + 1)
             for _ in range(100):
-                sender = controller._socket if rng.random() < 0.8 else stranger
-                sender.sendto(garbage(rng, away._replace(sequence=batch + 1)), robot.link.address)
+                sender = controller._socket if rng.random() < 0.5 else stranger
+                data = malformed(rng, encode(nearly)) if rng.random() < 0.5 else garbage(rng, nearly)
+                sender.sendto(data, robot.link.address)
+            stranger.sendto(encode(nearly), robot.link.address)  # only its sender is wrong
             controller.send(Kind.COMMAND, pack_command(hold), float(batch))
             robot.tick()
             assert (robot.link.peer, robot.link.session) == (controller.address, 5)
             assert (robot._session.commands, robot._session.bye_s) == (batch + 1, None)
             np.testing.assert_array_equal(robot._current().position, home)
             list(controller.datagrams())
-    report = robot.report()
+    report, refused = robot.report(), robot.link.refused
     assert (report.fell, report.timeouts) == (False, 0)
-    assert report.refused > 19_000  # an empty HELLO is answered, whatever its sender
-    strange = {"kind", "direction", "session", "joints", "sequence", "peer"}
-    assert strange | {"payload", "payload length", "values", "joint names"} == set(robot.link.refused)
+    assert report.refused == refused.total() > 0.98 * NUM_DATAGRAMS  # an empty HELLO is answered, whatever its sender
+    damaged = {"length", "magic", "version", "checksum"}
+    strange = {"peer", "kind", "direction", "session", "joints", "sequence"}
+    assert set(refused) == damaged | strange | {"payload", "payload length", "values", "joint names"}
+    assert min(refused.values()) > 100
     assert [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()] == ["session"]
     robot.link.close()
     controller.close()

@@ -32,15 +32,3 @@ def test_a_failure_counts_at_once_unless_the_computer_paused(monkeypatch, pause_
     with pytest.raises(AssertionError, match="late"):
         failing(word="late")
     assert made == ["late"] * attempts
-
-
-def test_a_success_after_a_pause_is_a_success(monkeypatch):
-    monkeypatch.setattr(real_time, "Heart", lambda: SimpleNamespace(s=2 * PAUSE_S, stop=lambda: None))
-    made = []
-
-    @in_real_time
-    def fails_once():
-        made.append(1)
-        assert len(made) == 2
-
-    fails_once()

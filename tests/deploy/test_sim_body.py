@@ -221,11 +221,6 @@ def test_invalid_options_are_refused(options, message):
         SimOptions.from_dict(options)
 
 
-def test_options_survive_json():
-    options = SimOptions(payload_kg=-2.0, start_joints=(0.1,) * 12, start="lying")
-    assert SimOptions.from_dict(asdict(options)) == options
-
-
 def test_start_joints_may_be_text_as_a_command_line_has_it():
     given = SimOptions.from_dict({"start_joints": ",".join(["0.1", "0.8", "-1.5"] * 4)})
     assert given == SimOptions(start_joints=(0.1, 0.8, -1.5) * 4)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields
@@ -184,12 +183,12 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 def each_once(pairs: Sequence[str]) -> dict[str, Any]:
     """Return the given settings; refuse a name that is given twice."""
-    found = [setting(pair) for pair in pairs]
-    for name, count in Counter(name for name, _ in found).items():
-        if count > 1:
-            given = ", ".join(pair for pair in pairs if pair.startswith(f"{name}="))
-            raise ValueError(f"{name} is given {count} times: {given}")
-    return dict(found)
+    found: dict[str, Any] = {}
+    for name, value in map(setting, pairs):
+        if name in found:
+            raise ValueError(f"{name} is given more than once")
+        found[name] = value
+    return found
 
 
 def setting(pair: str) -> tuple[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..deploy.runtime import RunResult, Runtime
 from ..deploy.saved_log import holds_log, link_trouble
-from ..files import try_lock
+from ..files import check_writable, try_lock
 from .output import complain, print_json
 
 DEFAULT = Path("deployments")
@@ -27,13 +27,21 @@ DEFAULT = Path("deployments")
 def log_folder(out: Path | None, name: str) -> Iterator[Path]:
     """Yield `out`, or a new folder in deployments/; refuse one that cannot be written or holds a log already.
 
-    A folder that was made here and is still empty afterwards is removed.
+    Other deployments cannot use the folder meanwhile. A folder that was made here and is empty afterwards is removed.
     """
     made = out is None or not out.exists()
-    folder = _new(f"{name}-{time.strftime('%Y%m%d-%H%M%S')}") if out is None else _named(out)
+    folder = _new(f"{name}-{time.strftime('%Y%m%d-%H%M%S')}") if out is None else out
     try:
-        with _claimed(folder):
+        check_writable(folder, "the log")
+        if holds_log(folder):
+            raise FileExistsError(f"{str(folder)!r} holds the log of an earlier deployment; give --out another folder")
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            if not try_lock(descriptor):
+                raise FileExistsError(f"another deployment that still runs writes its log to {str(folder)!r}")
             yield folder
+        finally:
+            os.close(descriptor)
     finally:
         if made:
             with suppress(OSError):  # it is not empty
@@ -42,45 +50,13 @@ def log_folder(out: Path | None, name: str) -> Iterator[Path]:
 
 def _new(name: str) -> Path:
     """Make a new folder, numbered if another deployment began in the same second."""
-    with _clear_errors(DEFAULT):
-        DEFAULT.mkdir(parents=True, exist_ok=True)
-        for number in count(1):
-            folder = DEFAULT / (name if number == 1 else f"{name}-{number}")
-            with suppress(FileExistsError):
-                folder.mkdir()
-                return folder
+    check_writable(DEFAULT, "the log")
+    for number in count(1):
+        folder = DEFAULT / (name if number == 1 else f"{name}-{number}")
+        with suppress(FileExistsError):
+            folder.mkdir()
+            return folder
     raise AssertionError("there is always another number")
-
-
-def _named(out: Path) -> Path:
-    with _clear_errors(out):
-        out.mkdir(parents=True, exist_ok=True)
-    if holds_log(out):
-        raise FileExistsError(f"{str(out)!r} holds the log of an earlier deployment; give --out another folder")
-    return out
-
-
-@contextmanager
-def _claimed(folder: Path) -> Iterator[None]:
-    """Check that the folder can be written to, and keep other deployments from writing their log there."""
-    with _clear_errors(folder):
-        with tempfile.TemporaryFile(dir=folder) as probe:
-            probe.write(bytes(4096))
-        descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        if not try_lock(descriptor):
-            raise FileExistsError(f"another deployment that still runs writes its log to {str(folder)!r}")
-        yield
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _clear_errors(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise OSError(f"the log cannot be written to {str(folder)!r}: {error.strerror or error}") from None
 
 
 # -- saving and printing -----------------------------------------------------------------------------------------------

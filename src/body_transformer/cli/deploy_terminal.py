@@ -15,6 +15,8 @@ from .output import complain
 
 KEYS = frozenset(b" \r\nq")
 """Each is an emergency stop."""
+NO_WRAP, WRAP = "\x1b[?7l", "\x1b[?7h"
+"""A terminal cuts the text between these at its last column."""
 
 
 @contextmanager
@@ -115,7 +117,7 @@ def live_line(runtime: Runtime) -> Iterator[None]:
 
     def show(over: threading.Event) -> None:
         while not over.wait(0.2):
-            sys.stderr.write(f"\r\x1b[K{cut(status_line(runtime.status()), width())}")
+            sys.stderr.write(f"\r\x1b[K{NO_WRAP}{status_line(runtime.status())}{WRAP}")
             sys.stderr.flush()
         sys.stderr.write("\n")
 
@@ -130,16 +132,3 @@ def status_line(now: Status) -> str:
     trip = f"{now.round_trip_ms:5.1f} ms" if math.isfinite(now.round_trip_ms) else f"{'–':>5}"
     timing = f"step {now.work_ms:5.2f} ms  link {trip}  state {now.age_ms:5.1f} ms old  missed {now.missed}"
     return f"{where}  {timing}  interventions {now.interventions}"
-
-
-def cut(line: str, columns: int) -> str:
-    """Shorten a line so that it does not wrap; the last column stays free."""
-    return line if len(line) < columns else f"{line[: max(columns - 2, 0)]}…"
-
-
-def width() -> int:
-    """Return the terminal's columns; 80 if they are not known."""
-    try:
-        return max(os.get_terminal_size(sys.stderr.fileno()).columns, 0) or 80
-    except OSError:
-        return 80

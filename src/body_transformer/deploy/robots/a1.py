@@ -161,15 +161,12 @@ class A1Robot(Robot):
             raise ValueError("listen_only: no command is sent to this A1")
         command.check(len(JOINTS))
         command = self._bounds(command)
+        self._fill(command)
         if not (self.tripped or _is_damping(command)):  # damping is sent whatever the protections do
-            self._fill(command)
             self._protect(command)
-            if not self.tripped:
-                self._transmit()
-                return self._sent(command)
         if self.tripped:
             command = Command.damping(len(JOINTS), self.options.damping_kd)
-        self._fill(command)
+            self._fill(command)
         self._transmit()
         return self._sent(command)
 
@@ -230,24 +227,23 @@ class A1Robot(Robot):
         In releases in which they return nothing, a weakened motor shows the stop. An exception in a protection also
         counts as a stop.
         """
-        name = ""
+        options, name = self.options, "PositionLimit"
+        bounds = (
+            ("PowerProtect", options.power_level, f"level {options.power_level}"),
+            ("PositionProtect", options.position_margin_rad, f"{options.position_margin_rad} rad"),
+        )
         try:
-            if self.options.position_limit:
-                name = "PositionLimit"
+            if options.position_limit:
                 self._safety.PositionLimit(self._cmd)
             if self._tick is None:  # the other protections need a state
                 return
-            name = "PowerProtect"
-            answer = self._safety.PowerProtect(self._cmd, self._state, self.options.power_level)
-            if _is_stop(answer) or self._weakened(command):
-                self.tripped = f"PowerProtect at level {self.options.power_level}"
-            margin_rad = self.options.position_margin_rad
-            if margin_rad is None or self.tripped:
-                return
-            name = "PositionProtect"
-            answer = self._safety.PositionProtect(self._cmd, self._state, margin_rad)
-            if _is_stop(answer) or self._weakened(command):
-                self.tripped = f"PositionProtect at {margin_rad} rad"
+            for name, bound, shown in bounds:
+                if bound is None:
+                    continue
+                answer = getattr(self._safety, name)(self._cmd, self._state, bound)
+                if (isinstance(answer, int) and answer < 0) or self._weakened(command):
+                    self.tripped = f"{name} at {shown}"
+                    return
         except Exception as error:
             self.tripped = f"{name} failed: {error}"
 
@@ -290,8 +286,3 @@ def _sdk() -> ModuleType:
 def _is_damping(command: Command) -> bool:
     """Return whether a command drives no joint."""
     return not (command.kp.any() or command.torque.any() or command.velocity.any())
-
-
-def _is_stop(answer: object) -> bool:
-    """Return whether a protection's answer means a stop; older releases answer nothing."""
-    return isinstance(answer, int) and answer < 0
