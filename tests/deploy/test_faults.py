@@ -23,6 +23,7 @@ from .virtual_robot import (
     a1_contract,
     is_damping,
     later,
+    stopped,
     virtual_run,
 )
 
@@ -33,11 +34,8 @@ from .virtual_robot import (
 def test_a_start_outside_the_limits_is_refused_and_only_damping_is_sent(joint, angle):
     pose = list(LYING)
     pose[JOINTS.index(joint)] = angle
-    runtime, robot = virtual_run(pose=pose)
-    result = runtime.run()
-    assert result.stop.reason is Reason.BAD_START
+    result, _, robot = stopped(Reason.BAD_START, 0.0, pose=pose)
     assert f"{joint} is at {angle} rad" in result.stop.detail
-    assert robot.damped_s == 0.0
     assert all(is_damping(command) for _, command in robot.sent)
     assert len(robot.sent) >= 10
 
@@ -55,12 +53,11 @@ def test_a_robot_that_rests_on_its_mechanical_stops_may_start():
 def test_a_robot_that_tilts_too_far_is_damped_in_the_same_tick(axis, lean, stops):
     attitude = np.zeros(4)
     attitude[0], attitude[1 + axis] = math.cos(lean / 2), math.sin(lean / 2)
-    runtime, robot = virtual_run(later(lambda state: [replace(state, quaternion=attitude)]))
-    result = runtime.run()
-    assert (result.stop is not None) == stops
+    fault = later(lambda state: [replace(state, quaternion=attitude)])
     if stops:
-        assert result.stop.reason is Reason.TILTED
-        assert robot.damped_s <= FAULT_S + PERIOD_S
+        stopped(Reason.TILTED, FAULT_S + PERIOD_S, fault)
+    else:
+        assert virtual_run(fault)[0].run().stop is None
 
 
 def test_a_robot_that_lies_on_its_back_does_not_start():
@@ -83,12 +80,10 @@ class SlowPolicy(SinePolicy):
 
 
 def test_a_policy_that_becomes_slower_than_the_period_means_damping_after_five_misses():
-    runtime, robot = virtual_run(policy=SlowPolicy(0.025))
-    result = runtime.run()
-    assert result.stop.reason is Reason.LATE_LOOP
     slow_from = 1.90 + 27 * PERIOD_S
+    result, _, robot = stopped(Reason.LATE_LOOP, slow_from + 6 * PERIOD_S, policy=SlowPolicy(0.025))
     # ticks begin at 0, 25, 50, 75 ms …; each leaves after its deadline, and 100 ms is the fifth's time
-    assert slow_from + 4 * PERIOD_S <= robot.damped_s <= slow_from + 6 * PERIOD_S
+    assert robot.damped_s >= slow_from + 4 * PERIOD_S
     assert result.interventions["missed deadline"] >= 5
     assert result.missed == result.interventions["missed deadline"]
 
@@ -113,10 +108,7 @@ def test_ticks_that_were_missed_entirely_are_skipped_and_not_made_up_for():
 
 
 def test_a_policy_that_hangs_for_a_while_means_damping_as_soon_as_it_returns():
-    runtime, robot = virtual_run(policy=SlowPolicy(0.5, calls=1))
-    result = runtime.run()
-    assert result.stop.reason is Reason.LATE_LOOP
-    assert robot.damped_s <= 1.90 + 27 * PERIOD_S + 0.5 + PERIOD_S
+    stopped(Reason.LATE_LOOP, 1.90 + 27 * PERIOD_S + 0.5 + PERIOD_S, policy=SlowPolicy(0.5, calls=1))
 
 
 def test_a_loop_that_stutters_is_stopped_too():
@@ -125,9 +117,7 @@ def test_a_loop_that_stutters_is_stopped_too():
             self.takes_s = 0.025 if self.calls > 30 and self.calls % 3 == 0 else 0.001
             return super().__call__(obs)
 
-    runtime, _robot = virtual_run(policy=Stutter())
-    result = runtime.run()
-    assert result.stop.reason is Reason.LATE_LOOP
+    result, _, _ = stopped(Reason.LATE_LOOP, math.inf, policy=Stutter())
     assert 5 < result.interventions["missed deadline"] < 10
 
 
@@ -175,9 +165,7 @@ def test_an_action_that_cannot_be_used_means_damping_in_the_same_tick(name):
         calls.append(None)
         return ACTIONS[name] if len(calls) > 30 else np.zeros(12, np.float32)
 
-    runtime, robot = virtual_run(policy=policy)
-    result = runtime.run()
-    assert result.stop.reason is Reason.BAD_ACTION
+    _, _, robot = stopped(Reason.BAD_ACTION, 2.44, policy=policy)
     assert robot.damped_s == pytest.approx(1.90 + 27 * PERIOD_S)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -62,35 +63,32 @@ class Controller:
 
 
 @pytest.fixture
-def start():
-    """Return a function that starts a robot, and a controller in session with it."""
-    made = []
+def another():
+    """Return a function that starts a controller of a robot."""
+    with ExitStack() as ends:
 
-    def robot_and_controller(greet: bool = True, **options) -> tuple[SimProcess, Controller]:
-        robot = SimProcess(SimOptions(**options), udp())
-        controller = Controller(robot)
-        made.extend([robot.link, controller.link])
-        if greet:
-            assert controller.hello() is not None
-        return robot, controller
+        def controller(robot: SimProcess, session: int) -> Controller:
+            made = Controller(robot, session)
+            ends.callback(made.link.close)
+            return made
 
-    yield robot_and_controller
-    for link in made:
-        link.close()
+        yield controller
 
 
 @pytest.fixture
-def another():
-    """Return a function that starts another controller of a robot."""
-    made = []
+def start(another):
+    """Return a function that starts a robot, and a controller in session with it."""
+    with ExitStack() as ends:
 
-    def controller(robot: SimProcess, session: int) -> Controller:
-        made.append(Controller(robot, session))
-        return made[-1]
+        def robot_and_controller(greet: bool = True, **options) -> tuple[SimProcess, Controller]:
+            robot = SimProcess(SimOptions(**options), udp())
+            ends.callback(robot.link.close)
+            controller = another(robot, 1)
+            if greet:
+                assert controller.hello() is not None
+            return robot, controller
 
-    yield controller
-    for one in made:
-        one.link.close()
+        yield robot_and_controller
 
 
 def hold(robot: SimProcess, offset: float = 0.0) -> Command:

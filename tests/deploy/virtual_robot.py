@@ -12,9 +12,9 @@ import numpy as np
 from body_transformer.deploy.contract import Checks, Contract
 from body_transformer.deploy.control import ContractTerm, Control, Filter, TorqueClip
 from body_transformer.deploy.robot import Command, Robot, State
-from body_transformer.deploy.runtime import Runtime
+from body_transformer.deploy.runtime import RunResult, Runtime
 from body_transformer.deploy.runtime_config import RuntimeConfig
-from body_transformer.deploy.safety import SafetyConfig
+from body_transformer.deploy.safety import Reason, SafetyConfig
 from body_transformer.experiment import load_experiment
 from body_transformer.policy_folder import DESCRIPTION, new_description
 from body_transformer.schema import json_text
@@ -143,8 +143,7 @@ class VirtualRobot(Robot):
         )
 
     def send(self, command: Command) -> Command:
-        kept = Command(*(getattr(command, name).copy() for name in ("position", "velocity", "kp", "kd", "torque")))
-        self.command = kept
+        self.command = kept = Command(*(part.copy() for part in command.parts))
         if self.keep:
             self.sent.append((self.time.now_s - self.begun_s, kept))
         return kept
@@ -205,9 +204,23 @@ def virtual_run(
     return runtime, body
 
 
+def stopped(
+    reason: Reason, by_s: float, fault: Fault | None = None, **options: Any
+) -> tuple[RunResult, Runtime, VirtualRobot]:
+    """Make a run that ends early for this reason, with only damping from `by_s` on."""
+    runtime, robot = virtual_run(fault, **options)
+    result = runtime.run()
+    assert result.stop.reason is reason
+    assert robot.damped_s <= by_s + 1e-6
+    assert is_damping(robot.sent[-1][1])
+    return result, runtime, robot
+
+
 # -- faults ------------------------------------------------------------------------------------------------------------
 
 FAULT_S, PERIOD_S, STALE_S = 2.5, 0.02, 0.1  # the policy runs from 1.90 s to 4.90 s
+LOST_S = FAULT_S + STALE_S + PERIOD_S
+"""Latest time of damping when states are lost from FAULT_S on."""
 
 
 def later(change):
