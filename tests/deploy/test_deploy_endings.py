@@ -1,6 +1,7 @@
 """The end of `bot deploy`: refusals before anything is sent to the A1, and the fate of result and log."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from body_transformer.deploy.saved_log import SavedLog
 
 from .real_time import in_real_time
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("servos", "quick")]
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def test_a_log_of_an_earlier_deployment_is_not_overwritten(folder, servos, tmp_p
     assert servos.commands == []
 
 
-def test_a_robot_that_cannot_be_entered_leaves_no_folder(folder, servos, tmp_path, monkeypatch):
+def test_a_robot_that_cannot_be_entered_leaves_no_folder(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(A1Robot, "__enter__", lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -92,7 +93,7 @@ def test_a_robot_that_cannot_be_entered_leaves_no_folder(folder, servos, tmp_pat
     assert list((tmp_path / "deployments").iterdir()) == []
 
 
-def test_a_signal_while_the_robot_is_entered_ends_it_there(folder, servos, quick, tmp_path, monkeypatch, capsys):
+def test_a_signal_while_the_robot_is_entered_ends_it_there(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(A1Robot, "__enter__", lambda self: os.kill(os.getpid(), signal.SIGTERM))
     assert deploy(folder, "--out", tmp_path / "log") == 130
     assert "stopped" in capsys.readouterr().err
@@ -100,7 +101,7 @@ def test_a_signal_while_the_robot_is_entered_ends_it_there(folder, servos, quick
 
 
 def test_a_key_while_the_robot_is_entered_keeps_the_policy_from_beginning(
-    folder, servos, quick, terminal, tmp_path, monkeypatch, capsys
+    folder, servos, terminal, tmp_path, monkeypatch, capsys
 ):
     enter = A1Robot.__enter__
 
@@ -132,7 +133,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     monkeypatch.setattr(Runtime, "save_log", failing)
 
 
-def test_a_log_that_cannot_be_written_goes_to_a_temporary_folder(folder, servos, quick, tmp_path, monkeypatch, capsys):
+def test_a_log_that_cannot_be_written_goes_to_a_temporary_folder(folder, tmp_path, monkeypatch, capsys):
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     broken(monkeypatch, 1)
@@ -146,7 +147,7 @@ def test_a_log_that_cannot_be_written_goes_to_a_temporary_folder(folder, servos,
 
 
 @pytest.mark.parametrize("stops", [False, True])
-def test_the_result_is_printed_when_the_log_is_lost(folder, servos, quick, tmp_path, monkeypatch, capsys, stops):
+def test_the_result_is_printed_when_the_log_is_lost(folder, tmp_path, monkeypatch, capsys, stops):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     broken(monkeypatch, 2)
     if stops:
@@ -165,7 +166,7 @@ def test_the_result_is_printed_when_the_log_is_lost(folder, servos, quick, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_result_is_printed_when_the_robot_fails(folder, servos, quick, tmp_path, monkeypatch, capsys):
+def test_the_result_is_printed_when_the_robot_fails(folder, tmp_path, monkeypatch, capsys):
     sent = []
 
     def failing(self):
@@ -181,10 +182,36 @@ def test_the_result_is_printed_when_the_robot_fails(folder, servos, quick, tmp_p
     assert "network is unreachable" in printed.err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_a_second_signal_while_the_log_is_written_changes_nothing(
-    folder, servos, quick, tmp_path, monkeypatch, capsys, number
+LOST = "bot deploy: the robot's report is lost: "
+
+
+@pytest.mark.parametrize("json_line", [False, True])
+@pytest.mark.parametrize(
+    ("summary", "report", "said"),
+    [
+        (lambda self: {"battery": 0.5}, {"battery": 0.5}, "the robot reports: battery 0.5"),
+        (lambda self: {"battery": math.nan}, None, f"{LOST}Out of range float values are not JSON compliant"),
+        (lambda self: {"battery": b"half"}, None, f"{LOST}Object of type bytes is not JSON serializable"),
+        (lambda self: "half", None, f"{LOST}it must be a mapping; got 'half'"),
+        (lambda self: 1 / 0, None, f"{LOST}division by zero"),
+    ],
+    ids=["own", "NaN", "bytes", "text", "error"],
+)
+def test_whatever_a_driver_reports_result_and_log_are_written(
+    folder, tmp_path, monkeypatch, capsys, summary, report, said, json_line
 ):
+    monkeypatch.setattr(A1Robot, "summary", summary)
+    assert deploy(folder, "--out", tmp_path, *["--json"] * json_line) == 0
+    printed = capsys.readouterr()
+    assert SavedLog.load(tmp_path).description.report == report
+    if json_line:
+        assert json.loads(printed.out)["report"] == report
+    else:
+        assert said in printed.out + printed.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_second_signal_while_the_log_is_written_changes_nothing(folder, tmp_path, monkeypatch, capsys, number):
     save, before = Runtime.save_log, signal.getsignal(number)
 
     def interrupted(*args):
@@ -205,7 +232,7 @@ def test_a_second_signal_while_the_log_is_written_changes_nothing(
 
 
 @in_real_time
-def test_a_stop_in_the_planned_damping_is_no_early_end(folder, servos, quick, tmp_path, monkeypatch, capsys):
+def test_a_stop_in_the_planned_damping_is_no_early_end(folder, tmp_path, monkeypatch, capsys):
     stop_at(monkeypatch, "end_rollout")
     assert deploy(folder, "--out", tmp_path, "--json") == 0
     said = json.loads(capsys.readouterr().out)

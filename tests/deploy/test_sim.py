@@ -28,26 +28,17 @@ pytestmark = pytest.mark.alone
 ZEROS, ONES = np.zeros(12), np.ones(12)
 HOME = SimBody(SimOptions()).start_joints
 CONTROLLER = """
-    import sys, time
-    import numpy as np
-    from body_transformer.deploy.robot import Command
-    from body_transformer.deploy.robots.sim import SimRobot
+    import time
+    from body_transformer.deploy.robots import open_robot
 
-    address = ("127.0.0.1", int(sys.argv[1])) if len(sys.argv) > 1 else None
-    with SimRobot(address=address) as robot:
-        while (state := robot.read()) is None:
-            pass
-        hold = Command(state.joint_pos, np.zeros(12), np.full(12, 100.0), np.ones(12), np.zeros(12))
-        print(robot.process.pid if robot.process else 0, flush=True)
-        while True:
-            robot.read()
-            robot.send(hold)
-            time.sleep(0.005)
+    with open_robot("sim") as robot:
+        print(robot.process.pid, flush=True)
+        time.sleep(60)
 """
 
 
-def hold(offset: float = 0.0) -> Command:
-    return Command(HOME + offset, ZEROS, 100 * ONES, ONES, ZEROS)
+def hold() -> Command:
+    return Command(HOME, ZEROS, 100 * ONES, ONES, ZEROS)
 
 
 def wait(robot: Robot, seconds: float = 1.0) -> State | None:
@@ -123,23 +114,6 @@ def by_hand(tmp_path):
     for robot in started:
         robot.process.kill()
         robot.process.wait()
-
-
-@pytest.fixture
-def controller():
-    """Return a function that starts a controller's process; it returns also the id of the robot's process, or 0."""
-    started = []
-
-    def start(*arguments: str) -> tuple[subprocess.Popen, int]:
-        command = [sys.executable, "-c", textwrap.dedent(CONTROLLER), *arguments]
-        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-        return started[-1], int(started[-1].stdout.readline())
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-        process.stdout.close()
 
 
 def is_running(pid: int) -> bool:
@@ -289,24 +263,7 @@ def test_outside_of_with_reading_is_an_error():
 
 
 @in_real_time
-def test_when_the_controller_is_killed_the_robot_damps_and_takes_the_next_one(by_hand, controller):
-    robot = by_hand()
-    process, _ = controller(str(robot.port))
-    time.sleep(0.3)
-    assert [e["event"] for e in robot.events()] == ["listening", "session"]
-    process.kill()  # SIGKILL: no BYE is sent
-    damping = robot.wait_for("damping", 2.0)
-    assert 49.9 < damping["silent_ms"] < 55  # the robot's own time-out
-    next_one = connected(robot.port)
-    assert wait(next_one) is not None
-    stand(next_one, 0.2)
-    next_one.__exit__()
-    assert next_one.report.commands > 1
-    assert robot.process.poll() is None
-
-
-@in_real_time
-def test_when_bot_deploy_is_killed_while_the_policy_runs_the_robot_damps_by_its_own_time_out(by_hand, folder, tmp_path):
+def test_when_bot_deploy_is_killed_the_robot_damps_by_its_time_out_and_takes_the_next_one(by_hand, folder, tmp_path):
     robot = by_hand("--start", "hanging")  # so that a policy that cannot walk keeps running
     terminal, end = pty.openpty()
     command = [sys.executable, "-m", "body_transformer.cli.main", "deploy", str(folder), "--seconds", "60"]
@@ -336,12 +293,20 @@ def test_when_bot_deploy_is_killed_while_the_policy_runs_the_robot_damps_by_its_
     assert 49.9 < robot.all("damping")[-1]["silent_ms"] < 55
     assert damped_s < 0.05 + 0.1  # 100 ms for a busy machine
     assert list((tmp_path / "log").iterdir()) == []  # not half a log
+    next_one = connected(robot.port)
+    assert wait(next_one) is not None
+    stand(next_one, 0.2)
+    next_one.__exit__()
+    assert next_one.report.commands > 1
+    assert robot.process.poll() is None
 
 
-def test_a_robot_does_not_outlive_the_controller_that_started_it(controller):
-    process, robot = controller()
-    assert is_running(robot)
-    process.kill()
+def test_a_robot_does_not_outlive_the_controller_that_started_it():
+    command = [sys.executable, "-c", textwrap.dedent(CONTROLLER)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as controller:
+        robot = int(controller.stdout.readline())
+        assert is_running(robot)
+        controller.kill()  # SIGKILL: no BYE is sent
     deadline = time.monotonic() + 5.0
     while is_running(robot) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -24,7 +24,7 @@ from ..deploy.robots.sim_options import SimOptions
 from ..deploy.runtime import Runtime, check
 from ..deploy.runtime_config import MAX_COMMAND, RuntimeConfig, control_of
 from ..deploy.safety import SafetyConfig
-from .deploy_log import log_folder, print_result, print_result_json, save
+from .deploy_log import log_folder, print_result, print_result_json, robot_report, save
 from .deploy_terminal import Emergency, live_line, stop_key
 from .output import print_json
 
@@ -130,7 +130,7 @@ def run_settings(options: Namespace, robot: type[Robot]) -> tuple[RuntimeConfig,
 
 def finish(options: Namespace, runtime: Runtime, folder: Path) -> Path | None:
     """Write the log and print the summary; return the log's folder."""
-    report = runtime.robot.summary()
+    report = robot_report(runtime.robot)
     log = save(runtime, folder, options.robot, report)
     name = runtime.contract.experiment or "policy"
     with suppress(OSError, UnicodeError):  # the exit status does not depend on the reader; `main` reports lost output

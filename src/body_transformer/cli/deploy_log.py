@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import time
@@ -12,9 +13,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from ..deploy.robot import Robot
 from ..deploy.runtime import RunResult, Runtime
 from ..deploy.saved_log import holds_log, link_trouble
 from ..files import check_writable, try_lock
+from ..schema import plain
 from .output import complain, print_json
 
 DEFAULT = Path("deployments")
@@ -62,6 +65,19 @@ def _new(name: str) -> Path:
 # -- saving and printing -----------------------------------------------------------------------------------------------
 
 
+def robot_report(robot: Robot) -> dict[str, Any] | None:
+    """Return the robot's own report; None, with a message, if it fails or JSON cannot hold it."""
+    try:
+        report = plain(robot.summary())
+        if not isinstance(report, dict | None):
+            raise ValueError(f"it must be a mapping; got {report!r}")
+        json.dumps(report, allow_nan=False)
+    except Exception as error:
+        complain(f"bot deploy: the robot's report is lost: {str(error) or type(error).__name__}")
+        return None
+    return report
+
+
 def save(runtime: Runtime, folder: Path, robot: str, report: dict[str, Any] | None) -> Path | None:
     """Save the log and return its folder: a temporary one if this one fails; None, with a message, if both fail."""
     try:
@@ -71,7 +87,7 @@ def save(runtime: Runtime, folder: Path, robot: str, report: dict[str, Any] | No
     elsewhere = None
     try:
         elsewhere = Path(tempfile.mkdtemp(prefix="deployment-"))
-        runtime.save_log(elsewhere, robot)  # the report may be what cannot be written
+        runtime.save_log(elsewhere, robot, report)
         complain(f"bot deploy: the log is in {str(elsewhere)!r} instead")
         return elsewhere
     except Exception as error:
@@ -88,9 +104,7 @@ def print_result(name: str, robot: str, result: RunResult, log: Path | None, rep
     timing = f"; a step takes {work['p50']:.2f} ms (p99 {work['p99']:.2f})" if work else ""
     print(f"{name} on {robot}: {result.policy_seconds:.1f} s, {result.missed} deadlines missed{timing}")
     if report is not None:
-        fell = f"fell after {report['fell_after_s']:.1f} s" if report["fell"] else "did not fall"
-        way = f"{report['distance_m']:.2f} m ahead and {abs(report['sideways_m']):.2f} m aside"
-        print(f"the robot {fell}, {way} at {report['mean_speed_mps']:.2f} m/s")
+        print(described(report))
         if trouble := link_trouble(report):
             print(f"link: {', '.join(trouble)}")
     interventions = ", ".join(f"{reason} {times}" for reason, times in result.interventions.items())
@@ -99,6 +113,16 @@ def print_result(name: str, robot: str, result: RunResult, log: Path | None, rep
         print(f"stop: {result.stop}")
     if log is not None:
         print(f"wrote {log}")
+
+
+def described(report: dict[str, Any]) -> str:
+    """Return a robot's report in words; that of a driver that does not report a walk as names and values."""
+    try:
+        fell = f"fell after {report['fell_after_s']:.1f} s" if report["fell"] else "did not fall"
+        way = f"{report['distance_m']:.2f} m ahead and {abs(report['sideways_m']):.2f} m aside"
+        return f"the robot {fell}, {way} at {report['mean_speed_mps']:.2f} m/s"
+    except (KeyError, TypeError, ValueError):
+        return f"the robot reports: {', '.join(f'{name} {value}' for name, value in report.items())}"
 
 
 def print_result_json(

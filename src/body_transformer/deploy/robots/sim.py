@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -251,15 +251,10 @@ class SimRobot(Robot):
             sock.bind(("127.0.0.1", 0))
         sock.connect(where)  # the kernel drops datagrams of others
         self.link.open(where, 1 + secrets.randbelow(2**32 - 1))
-        deadline_s = time.monotonic() + HELLO_TIMEOUT_S
-        while time.monotonic() < deadline_s and self.alive:
-            self.link.send(Kind.HELLO, pack_names(self._expected), time.monotonic())
-            answer = self._wait({Kind.WELCOME, Kind.REFUSE}, RETRY_S)
-            if answer is not None:
-                return self._welcome(answer)
-        raise ValueError(f"no robot answers at {where[0]}:{where[1]}")
-
-    def _welcome(self, answer: Packet) -> None:
+        hello, kinds = pack_names(self._expected), {Kind.WELCOME, Kind.REFUSE}
+        answer = next(self._answers(Kind.HELLO, hello, kinds, HELLO_TIMEOUT_S), None)
+        if answer is None:
+            raise ValueError(f"no robot answers at {where[0]}:{where[1]}")
         if answer.kind is Kind.REFUSE:
             raise ValueError(f"the robot refuses: {answer.payload.decode(errors='replace')}")
         self.joints = unpack_names(answer.payload)
@@ -274,26 +269,22 @@ class SimRobot(Robot):
         damping = pack_command(Command.damping(len(self.joints)))
         for _ in range(REPEATS if self._commanded else 0):
             link.send(Kind.COMMAND, damping, time.monotonic())
-        deadline_s = time.monotonic() + REPORT_TIMEOUT_S
-        while time.monotonic() < deadline_s and self.alive:
-            link.send(Kind.BYE, b"", time.monotonic())
-            answer = self._wait({Kind.REPORT}, RETRY_S)
-            if answer is not None:
-                try:
-                    self.report = SimReport.unpack(answer.payload)
-                    return
-                except DatagramError as reason:
-                    link.reject(answer, reason)
+        for answer in self._answers(Kind.BYE, b"", {Kind.REPORT}, REPORT_TIMEOUT_S):
+            try:
+                self.report = SimReport.unpack(answer.payload)
+                return
+            except DatagramError as reason:
+                link.reject(answer, reason)
 
-    def _wait(self, kinds: set[Kind], seconds: float) -> Packet | None:
-        """Return the first packet of one of these kinds; None if none comes in time."""
-        deadline_s = time.monotonic() + seconds
-        while time.monotonic() < deadline_s:
-            for packet in self._open().receive():
-                if packet.kind in kinds:
-                    return packet
-            time.sleep(0.001)
-        return None
+    def _answers(self, kind: Kind, payload: bytes, kinds: set[Kind], seconds: float) -> Iterator[Packet]:
+        """Send a datagram again and again for this time, and yield the robot's answers of these kinds."""
+        link, deadline_s = self._open(), time.monotonic() + seconds
+        while time.monotonic() < deadline_s and self.alive:
+            link.send(kind, payload, time.monotonic())
+            retry_s = time.monotonic() + RETRY_S
+            while time.monotonic() < retry_s:
+                yield from (packet for packet in link.receive() if packet.kind in kinds)
+                time.sleep(0.001)
 
 
 def _flags(options: SimOptions) -> list[str]:
