@@ -1,10 +1,10 @@
 """A stand-in for `robot_interface`, as pybind11 makes it from unitree_legged_sdk v3.3.x; a test controls the robot.
 
-It has the names, constructors and overloads of the module. Numbers are converted to the types of the C++ fields (float,
-uint8_t). Every access to an array returns a new list, of references to motors and of copies of numbers. Unknown
-attributes and wrong types are errors. SetSend and GetRecv copy; Send and Recv move datagrams. The robot sends a state
-only in answer to a command. Position limits are those of `a1_const.h`. Unitree does not publish how PowerProtect
-counts: here it compares the power of the last state with a tenth of `WATT_LIMIT` per level.
+It has those names, constructors and overloads of the module that the driver needs. Numbers are converted to the
+types of the C++ fields (float, uint8_t). Every access to an array returns a new list, of references to motors and of
+copies of numbers. Unknown attributes and wrong types are errors. SetSend and GetRecv copy; Send and Recv move datagrams.
+The robot sends a state only in answer to a command. Position limits are those of `a1_const.h`. Unitree does not publish
+how PowerProtect counts: here it compares the power of the last state with a tenth of `WATT_LIMIT` per level.
 """
 
 from __future__ import annotations
@@ -23,18 +23,8 @@ LIMITS = {"hip": (-0.802, 0.802), "thigh": (-1.05, 4.19), "calf": (-2.7, -0.916)
 RANGES = [LIMITS[part] for _ in range(4) for part in ("hip", "thigh", "calf")]
 
 
-class LeggedType(enum.Enum):
-    Aliengo = 0
-    A1 = 1
-
-
-class HighLevelType(enum.Enum):
-    Basic = 0
-    Sport = 1
-
-
-A1, Aliengo = LeggedType.A1, LeggedType.Aliengo  # export_values()
-Basic, Sport = HighLevelType.Basic, HighLevelType.Sport
+LeggedType = enum.Enum("LeggedType", "Aliengo A1")
+HighLevelType = enum.Enum("HighLevelType", "Basic Sport")
 
 
 def _float(value: object) -> float:
@@ -78,37 +68,26 @@ class MotorCmd(_Struct):
 
 
 class MotorState(_Struct):
-    _names = ("q", "dq", "ddq", "tauEst", "q_raw", "dq_raw", "ddq_raw")
-    _fields: ClassVar[dict] = {"mode": (_uint8, 0), "temperature": (int, 0), **dict.fromkeys(_names, (_float, 0.0))}
+    _fields: ClassVar[dict] = {"mode": (_uint8, 0), **dict.fromkeys(("q", "dq", "tauEst"), (_float, 0.0))}
 
 
 class IMU(_Struct):
-    _fields: ClassVar[dict] = {
-        "quaternion": (_list, lambda: [0.0] * 4),
-        "gyroscope": (_list, lambda: [0.0] * 3),
-        "accelerometer": (_list, lambda: [0.0] * 3),
-        "rpy": (_list, lambda: [0.0] * 3),
-        "temperature": (int, 0),
-    }
+    _fields: ClassVar[dict] = {"quaternion": (_list, lambda: [0.0] * 4), "gyroscope": (_list, lambda: [0.0] * 3)}
 
 
 class LowCmd(_Struct):
     _fields: ClassVar[dict] = {
         "levelFlag": (_uint8, 0),
         "motorCmd": (_list, lambda: [MotorCmd() for _ in range(20)]),
-        "crc": (int, 0),
     }
 
 
 class LowState(_Struct):
     _fields: ClassVar[dict] = {
-        "levelFlag": (_uint8, 0),
         "imu": (lambda value: value, IMU),
         "motorState": (_list, lambda: [MotorState() for _ in range(20)]),
-        "footForce": (_list, lambda: [0] * 4),
         "tick": (int, 0),
         "wirelessRemote": (_list, lambda: [0] * 40),
-        "crc": (int, 0),
     }
 
 

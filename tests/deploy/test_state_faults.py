@@ -18,7 +18,6 @@ from .virtual_robot import (
     FAULT_S,
     JOINTS,
     LOST_S,
-    LYING,
     PERIOD_S,
     ROBOT_JOINTS,
     STALE_S,
@@ -276,12 +275,8 @@ def test_one_invalid_state_is_ignored_and_three_in_a_row_mean_damping(name):
 
 
 def test_a_state_from_the_future_does_not_hide_a_lost_robot():
-    runtime, _ = virtual_run()
-    controller = runtime.controller
-    good = State(
-        0, 0.0, 0.0, *(np.array([dict(zip(JOINTS, LYING, strict=True))[n] for n in ROBOT_JOINTS]), *np.zeros((2, 12))),
-        np.zeros(3), np.array([1.0, 0, 0, 0]),
-    )  # fmt: skip
+    runtime, robot = virtual_run()
+    controller, good = runtime.controller, replace(robot.measure(0, 990.0), received_s=0.0)
     controller.step(0, 0.0, good)
     controller.step(1, 0.02, replace(good, sequence=1, stamp_s=0.02, received_s=1e6))
     assert controller.interventions.counts() == {"state absurd": 1}

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from body_transformer.deploy.config import contract_sections
 from body_transformer.deploy.contract import Checks, Contract
-from body_transformer.deploy.control import ContractTerm, Control, Filter, TorqueClip
+from body_transformer.deploy.control import ContractTerm
 from body_transformer.deploy.robot import Command, Robot, State
 from body_transformer.deploy.runtime import RunResult, Runtime
 from body_transformer.deploy.runtime_config import RuntimeConfig
@@ -19,59 +21,32 @@ from body_transformer.experiment import load_experiment
 from body_transformer.policy_folder import DESCRIPTION, new_description
 from body_transformer.schema import json_text
 
-LEGS = {"FL": (0.1, 0.8), "FR": (-0.1, 0.8), "RL": (0.1, 1.0), "RR": (-0.1, 1.0)}
-JOINTS = tuple(f"{leg}_{part}_joint" for leg in LEGS for part in ("hip", "thigh", "calf"))
+A1 = load_experiment("a1-walk")
+SECTIONS = contract_sections(A1.deploy, A1.robot.path, A1.layout(), bound=1.0)
+JOINTS, DEFAULT_POSE = SECTIONS.control.joints, SECTIONS.control.default_pose
 ROBOT_JOINTS = tuple(f"{leg}_{part}_joint" for leg in ("FR", "FL", "RR", "RL") for part in ("hip", "thigh", "calf"))
-DEFAULT_POSE = tuple(angle for hip, thigh in LEGS.values() for angle in (hip, thigh, -1.5))
-LYING = tuple(angle for hip, _ in LEGS.values() for angle in (3 * hip, 1.2, -2.6))
+LYING = (0.3, 1.2, -2.6, -0.3, 1.2, -2.6) * 2
 
 
 def a1_contract(obs: tuple[ContractTerm, ...] | None = None, **control: Any) -> Contract:
-    """Return a contract of the A1 with the numbers of the paper's deployment."""
-    layout = load_experiment("a1-walk").layout()
-    given: dict[str, Any] = {
-        "kind": "position",
-        "hz": 50.0,
-        "joints": JOINTS,
-        "scale": (0.5,) * 12,
-        "offset": DEFAULT_POSE,
-        "clip": 1.0,
-        "torque_clip": TorqueClip((25.0,) * 12, (50.0,) * 12, (1.0,) * 12),
-        "default_pose": DEFAULT_POSE,
-        "kp": (100.0,) * 12,
-        "kd": (1.0,) * 12,
-        "position_limits": ((-0.8, 0.8), (-1.05, 4.19), (-2.7, -0.92)) * 4,
-        "velocity_limits": (21.0,) * 12,
-        "torque_limits": (33.5,) * 12,
-        "filter": Filter(2, 13.0),
-        "command": (0.5, 0.0, 0.0),
-    }
+    """Return a contract of the A1 with the numbers of the paper's deployment, and round limits."""
+    limits = {"position_limits": ((-0.8, 0.8), (-1.05, 4.19), (-2.7, -0.92)) * 4, "velocity_limits": (21.0,) * 12}
     if control.get("kind") == "torque":
-        given["torque_clip"] = None
+        control["torque_clip"] = None
     checks = Checks(((0.0,) * 48,), ((0.0,) * 12,))
-    return Contract.make("a1-walk", obs or a1_obs(), Control(**given | control), layout, checks, b"model")
+    adapted = replace(SECTIONS.control, **limits | control)
+    return Contract.make("a1-walk", obs or a1_obs(), adapted, A1.layout(), checks, b"model")
+
+
+def a1_obs() -> tuple[ContractTerm, ...]:
+    return tuple(replace(term, clip=100.0) for term in SECTIONS.obs)
 
 
 def save_contract(contract: Contract, folder: Path) -> None:
     """Write the policy.json of an exported A1 policy, without its weights and network."""
-    policy = {"config": {}, "layout": load_experiment("a1-walk").layout().to_dict()}
+    policy = {"config": {}, "layout": A1.layout().to_dict()}
     (folder / DESCRIPTION).write_text(json_text(new_description(policy)))
     contract.save(folder)
-
-
-def a1_obs() -> tuple[ContractTerm, ...]:
-    def term(name: str, source: Any, size: int, scale: float, offset: tuple[float, ...] | None = None) -> ContractTerm:
-        return ContractTerm(name, size, source, offset or (0.0,) * size, (scale,) * size, 100.0)
-
-    return (
-        term("base_linear_velocity", "zeros", 3, 1.0),
-        term("base_angular_velocity", "angular_velocity", 3, 0.25),
-        term("projected_gravity", "projected_gravity", 3, 1.0),
-        ContractTerm("command", 3, "command", (0.0,) * 3, (2.0, 2.0, 0.25), 100.0),
-        term("joint_pos", "joint_pos", 12, 1.0, DEFAULT_POSE),
-        term("joint_vel", "joint_vel", 12, 0.05),
-        term("previous_action", "previous_action", 12, 1.0),
-    )
 
 
 class VirtualTime:
