@@ -1,10 +1,10 @@
 """A stand-in for `robot_interface`, as pybind11 makes it from unitree_legged_sdk v3.3.x; a test controls the robot.
 
-It has those names, constructors and overloads of the module that the driver needs. Numbers are converted to the
-types of the C++ fields (float, uint8_t). Every access to an array returns a new list, of references to motors and of
-copies of numbers. Unknown attributes and wrong types are errors. SetSend and GetRecv copy; Send and Recv move datagrams.
-The robot sends a state only in answer to a command. Position limits are those of `a1_const.h`. Unitree does not publish
-how PowerProtect counts: here it compares the power of the last state with a tenth of `WATT_LIMIT` per level.
+It has those names, constructors and overloads of the module that the driver needs. Numbers are converted to the types
+of the C++ fields (float, uint8_t). Every access to an array returns a new list, of references to motors and of copies
+of numbers. Unknown attributes and wrong types are errors. SetSend and GetRecv copy; Send and Recv move datagrams. The
+robot sends a state only in answer to a command. Position limits are those of `a1_const.h`. Unitree does not publish how
+PowerProtect counts: here it compares the power of the last state with a tenth of `WATT_LIMIT` per level.
 """
 
 from __future__ import annotations
