@@ -1,4 +1,4 @@
-"""Real time for the loop: exact sleeps, a separate core, warm caches, and signals that stop the robot."""
+"""Real time for the loop: exact sleeps, a separate core, and signals that stop the robot."""
 
 from __future__ import annotations
 
@@ -11,12 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-
-import numpy as np
-from numpy.typing import NDArray
-
-from .controller import Controller, Policy
-from .robot import Command, State
 
 SPIN_S = 0.0005
 """Length of the busy-wait: a process may wake up this late, and a shorter sleep would empty its caches."""
@@ -89,45 +83,3 @@ def only_on(cores: frozenset[int]) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
-
-
-# -- caches ------------------------------------------------------------------------------------------------------------
-
-StepInputs = tuple[int, float, State | None, int, str | None]
-SentInputs = tuple[Command, str]
-MOST_CALLS = 8
-"""Most policy calls in a rehearsal; after four or five they get no faster."""
-COLD = 3.0
-"""Duration of a call with cold caches, as a multiple of one with warm caches."""
-
-
-class Rehearsal:
-    """A second controller that repeats the last tick, without effect, to warm the caches before the next one.
-
-    Caches are cold after a sleep of some milliseconds. The repetition runs the same code, policy included, on data of
-    the same size. A controller uses neither clock nor link, so the second one is in the state of the first one a tick
-    ago. Then the policy alone is called until the tick is due, because on a shared computer other processes evict the
-    caches within half a millisecond.
-    """
-
-    def __init__(self, second: Controller, policy: Policy, clock: Callable[[], float]) -> None:
-        self._second, self._policy, self._clock = second, policy, clock
-        self.call_s = 0.0
-        """Duration of the policy's call with warm caches."""
-        self._last: tuple[StepInputs, SentInputs] | None = None
-
-    def remember(self, step: StepInputs, sent: SentInputs) -> None:
-        """Keep the inputs of this tick's `step` and `sent`; nothing is copied."""
-        self._last = step, sent
-
-    def __call__(self, obs: NDArray[np.float32], until_s: float) -> None:
-        """Repeat the remembered tick once, then call the policy with `obs` while there is time."""
-        if self._last is None:
-            return
-        (step, sent), self._last = self._last, None
-        self._second.step(*step)
-        self._second.sent(*sent)
-        for _ in range(MOST_CALLS):
-            if self._clock() + COLD * self.call_s >= until_s:
-                return
-            self._policy(obs)

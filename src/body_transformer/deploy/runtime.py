@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .controller import Controller, Policy
 from .log import Log, num_bytes
-from .real_time import Rehearsal, quiet_gc, sleep_exactly, stop_signals
+from .real_time import quiet_gc, sleep_exactly, stop_signals
 from .robot import Robot, State
 from .runtime_config import Phase, RuntimeConfig
 from .safety import Reason, SafetyConfig, Stop
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from .contract import Contract
 
 EARLY_S = 0.003
-"""Time before a tick at which the rehearsal begins; more where a tick takes long, never more than half a period."""
+"""Time before a tick at which the rehearsal begins; more for a slow policy, never more than half a period."""
+MOST_CALLS = 8
+"""Most policy calls in a rehearsal; after four or five they get no faster."""
+COLD = 3.0
+"""Duration of a call with cold caches, as a multiple of one with warm caches."""
 
 
 def check(contract: Contract, policy: Policy, robot: Robot, config: RuntimeConfig, safety: SafetyConfig) -> None:
@@ -104,12 +108,10 @@ class Runtime:
         check(contract, policy, robot, self.config, self.safety)
         self._clock, self._sleep, self._policy = clock, sleep, policy
         self._policy_s = 0.0
+        self._call_s = math.inf
+        """Duration of a policy call with warm caches."""
         self._obs = np.zeros(contract.obs_dim, np.float32)
-        settings = (tuple(robot.joints), self.config, self.safety)
-        self.controller = Controller(contract, self._timed_policy, *settings)
-        self._rehearsal = (
-            Rehearsal(Controller(contract, policy, *settings), policy, clock) if self.config.rehearse else None
-        )
+        self.controller = Controller(contract, self._timed_policy, tuple(robot.joints), self.config, self.safety)
         self.period_s = 1 / self.controller.hz
         capacity = self.config.log_ticks(self.controller.control, self.safety.start_margin_rad)
         self.log = Log(capacity, self.controller.order, contract.obs_dim)
@@ -118,8 +120,6 @@ class Runtime:
         self._work_s = 0.0
         self._early: State | None = None
         """The state read before the rehearsal, used if no newer one comes after it."""
-        self._usual_s = 0.0
-        """Duration of the longest recent tick; it decays."""
         self._missed = 0
         self._ended = False
 
@@ -166,7 +166,6 @@ class Runtime:
             self._missed += missed
             self._tick(tick, start, start - begun - tick * period, missed)
             self._work_s = clock() - start
-            self._usual_s = max(self._work_s, 0.9 * self._usual_s)
             missed = 1 if start + self._work_s - begun > (tick + 1) * period + 5e-10 else 0
             if self.controller.phase != phase:
                 phase = self.controller.phase
@@ -178,17 +177,23 @@ class Runtime:
             tick += 1
 
     def _wait_for(self, time_s: float) -> None:
-        """Sleep until `time_s`; shortly before, rehearse the last tick, unless that could make this one late."""
-        half = self.period_s / 2
-        early = max(2 * self._usual_s, min(EARLY_S, half))
+        """Sleep until `time_s`; shortly before, rehearse the policy, unless that could make this tick late."""
+        early = min(max(EARLY_S, (COLD + 1) * self._call_s), self.period_s / 2)
         wait = time_s - self._clock() - early
-        if self._rehearsal is not None and early <= half and wait > 0:
+        if self.config.rehearse and wait > 0:
             self._sleep(wait)
             self._early = self.robot.read()  # leaves less to read in the tick itself
-            self._rehearsal(self._obs, time_s)
+            self._rehearse(time_s)
         wait = time_s - self._clock()
         if wait > 0:
             self._sleep(wait)
+
+    def _rehearse(self, until_s: float) -> None:
+        """Call the policy without effect while there is time, because its data leave the caches during a sleep."""
+        for _ in range(MOST_CALLS):
+            if self._clock() + COLD * self._call_s >= until_s:
+                return
+            self._policy(self._obs)
 
     def _tick(self, tick: int, start_s: float, late_s: float, missed: int) -> None:
         """Read a state, compute a command and send it; then log the tick."""
@@ -226,8 +231,6 @@ class Runtime:
                 action=controller.action,
                 target=controller.target,
             )
-        if self._rehearsal is not None:
-            self._rehearsal.remember((tick, now, state, missed, stop), (taken, tripped))
         for kind, stopped in (("stop", found.stop), ("afterwards", found.afterwards)):
             if stopped is not None and found.tick_bits >> stopped.reason & 1:
                 log.event(tick, now - self._begun_s, kind, str(stopped))
@@ -242,18 +245,15 @@ class Runtime:
     def _warm_up(self) -> None:
         """Call the policy before anything moves: first calls are slow, and a broken policy must not move the robot."""
         control = self.controller.control
-        fastest = math.inf
         for _ in range(int(self.config.warm_up)):
             action = np.asarray(self._timed_policy(np.zeros_like(self._obs)))
-            fastest = min(fastest, self._policy_s)
+            self._call_s = min(self._call_s, self._policy_s)
             if action.size != len(control.joints) or not np.isfinite(action).all():
                 raise ValueError(f"warm-up: the policy must give {len(control.joints)} finite actions; got {action}")
-        if fastest > self.period_s:
+        if self._call_s > self.period_s:
             raise ValueError(
-                f"warm-up: the policy takes {fastest * 1000:.3g} ms at best; a period has {self.period_s * 1000:.3g}"
+                f"warm-up: the policy takes {self._call_s * 1e3:.3g} ms at best; a period has {self.period_s * 1e3:.3g}"
             )
-        if self._rehearsal is not None:
-            self._rehearsal.call_s = fastest
 
     def _failed(self, error: BaseException, what: str = "") -> None:
         text = f"{what}{type(error).__name__}: {error}"

@@ -63,7 +63,7 @@ class RuntimeConfig:
     warm_up: int = 50
     """Calls of the policy before anything moves."""
     rehearse: bool = True
-    """Repeat the last tick just before the next one, without effect, to bring its data back into the caches."""
+    """Call the policy just before each tick, without effect, to bring its data back into the caches."""
     log_s: float = 1200.0
     """Longest time in the log; of a longer run it keeps the newest part."""
 
