@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 PAUSE_S = 0.02
 ATTEMPTS = 6
@@ -24,27 +25,17 @@ print(max(longest, time.monotonic() - last), flush=True)
 """
 
 
-class Heart:
-    """A process that measures the longest pause of the computer."""
-
-    def __init__(self) -> None:
-        self.process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True)
-        self.process.stdout.readline()
-        self.s = 0.0
-        """Longest pause, once the process is stopped."""
-
-    def stop(self) -> None:
-        self.process.terminate()
-        self.s = float(self.process.communicate()[0])
-
-
 @contextmanager
-def pauses() -> Iterator[Heart]:
-    heart = Heart()
+def pauses() -> Iterator[SimpleNamespace]:
+    """Yield a process that measures the longest pause of the computer; afterwards, `s` is that pause."""
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True)
+    process.stdout.readline()
+    longest = SimpleNamespace(process=process, s=0.0)
     try:
-        yield heart
+        yield longest
     finally:
-        heart.stop()
+        process.terminate()
+        longest.s = float(process.communicate()[0])
 
 
 def in_real_time(test: Callable[..., None]) -> Callable[..., None]:

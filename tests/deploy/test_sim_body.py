@@ -8,7 +8,6 @@ from body_transformer.deploy.robot import Command
 from body_transformer.deploy.robots.sim_body import MotionRecorder, SimBody
 from body_transformer.deploy.robots.sim_options import SimOptions, SimReport
 
-LEGS, PARTS = ("FR", "FL", "RR", "RL"), ("hip", "thigh", "calf")
 RNG = np.random.default_rng(0)
 
 
@@ -21,10 +20,6 @@ def after(body: SimBody, command: Command, seconds: float) -> SimBody:
 def hold(position: np.ndarray, kp: float = 100.0, kd: float = 1.0) -> Command:
     zeros, ones = np.zeros(12), np.ones(12)
     return Command(np.asarray(position, float), zeros, kp * ones, kd * ones, zeros)
-
-
-def test_the_joints_are_in_unitrees_order():
-    assert SimBody(SimOptions()).joints == tuple(f"{leg}_{part}_joint" for leg in LEGS for part in PARTS)
 
 
 def test_the_time_step_follows_from_physics_hz():

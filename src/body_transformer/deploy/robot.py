@@ -55,16 +55,12 @@ class State:
 
     def fits(self, num_joints: int) -> bool:
         """Return whether every part has the documented type and shape, which a broken link does not guarantee."""
+        sizes = num_joints, num_joints, num_joints, 3, 4, 3
         return (
             isinstance(self.sequence, (int, np.integer))  # a union would be built again in every tick
             and isinstance(self.stamp_s, (float, int))
             and isinstance(self.received_s, (float, int))
-            and _is_vector(self.joint_pos, num_joints)
-            and _is_vector(self.joint_vel, num_joints)
-            and _is_vector(self.joint_torque, num_joints)
-            and _is_vector(self.angular_velocity, 3)
-            and _is_vector(self.quaternion, 4)
-            and _is_vector(self.linear_velocity, 3)
+            and all(map(_is_vector, self.parts, sizes))
         )
 
     @property
