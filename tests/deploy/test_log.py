@@ -44,16 +44,22 @@ def faulty(state, seconds):
     return [replace(state, joint_pos=state.joint_pos + noise, joint_vel=state.joint_vel + 10 * noise)]
 
 
-def recorded(tmp_path, **options):
-    runtime, robot = virtual_run(faulty, policy=PurePolicy(), **options)
+def recorded(folder, fault=None, **options):
+    """Run and save the log; return the runtime and the log's folder."""
+    runtime, _ = virtual_run(fault, **{"policy": PurePolicy(), **options})
     runtime.run()
-    return runtime, robot, runtime.save_log(tmp_path / "log")
+    return runtime, runtime.save_log(folder)
+
+
+def replayed(runtime, folder):
+    return replay(runtime.save_log(folder), runtime.contract, PurePolicy())
+
+
+SHORT = {"seconds": 0.1, "ramp_s": 0.1, "hold_s": 0.1}
 
 
 def test_the_log_is_in_the_contracts_order_and_describes_the_run(tmp_path):
-    runtime, _robot = virtual_run()
-    runtime.run()
-    log = SavedLog.load(runtime.save_log(tmp_path / "a" / "log"))
+    log = SavedLog.load(recorded(tmp_path / "a" / "log")[1])
     assert (log.description.joints, log.description.robot_joints) == (JOINTS, ROBOT_JOINTS)
     held = log.rows["phase"] == Phase.HOLD
     np.testing.assert_allclose(log.rows["joint_pos"][held][-1], DEFAULT_POSE, atol=0.01)
@@ -66,8 +72,7 @@ def test_the_log_is_in_the_contracts_order_and_describes_the_run(tmp_path):
 
 
 def test_interventions_are_in_the_log_with_their_reason_and_tick(tmp_path):
-    _, _, folder = recorded(tmp_path)
-    log = SavedLog.load(folder)
+    log = SavedLog.load(recorded(tmp_path, faulty)[1])
     counts = log.description.interventions
     assert counts["state not finite"] > 5
     assert counts["state shape"] > 5
@@ -92,10 +97,8 @@ def test_states_are_read_from_a_log_bit_for_bit_in_the_robots_order(tmp_path):
     back = list(SavedLog.load(runtime.save_log(tmp_path)).states())
     assert len(back) == len(given)
     for one, other in zip(back, given, strict=True):
-        assert one.sequence == other.sequence
-        assert one.received_s == other.received_s
-        for name in ("joint_pos", "joint_vel", "joint_torque", "angular_velocity", "quaternion"):
-            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+        assert (one.sequence, one.stamp_s, one.received_s) == (other.sequence, other.stamp_s, other.received_s)
+        np.testing.assert_array_equal(np.concatenate(one.parts), np.concatenate(other.parts))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +113,7 @@ def test_states_are_read_from_a_log_bit_for_bit_in_the_robots_order(tmp_path):
     ids=["50 Hz", "200 Hz", "dry run", "another command", "no filter"],
 )
 def test_a_log_that_is_replayed_gives_the_same_commands_bit_for_bit(tmp_path, options):
-    runtime, _, folder = recorded(tmp_path, **options)
+    runtime, folder = recorded(tmp_path, faulty, **options)
     again = replay(folder, runtime.contract, PurePolicy())
     assert again.identical
     assert again.commands.tobytes() == SavedLog.load(folder).rows["command"].tobytes()
@@ -119,10 +122,10 @@ def test_a_log_that_is_replayed_gives_the_same_commands_bit_for_bit(tmp_path, op
 
 def test_a_replay_filters_as_the_run_did(tmp_path):
     """The log of a run with the filter is changed to say that there was none: the commands differ."""
-    runtime, _, folder = recorded(tmp_path)
-    said = json.loads((folder / "log.json").read_text())
-    assert said["config"]["filter"] is True
-    (folder / "log.json").write_text(json.dumps(said | {"config": said["config"] | {"filter": False}}))
+    runtime, folder = recorded(tmp_path)
+    assert (
+        describe(folder, lambda said: said | {"config": said["config"] | {"filter": False}})["config"]["filter"] is True
+    )
     assert not replay(folder, runtime.contract, PurePolicy()).identical
 
 
@@ -142,8 +145,7 @@ def test_a_run_that_was_stopped_and_missed_deadlines_is_replayed_too(tmp_path):
     result = runtime.run()
     assert str(result.stop) == "emergency stop: enough"
     assert result.missed >= 3
-    again = replay(runtime.save_log(tmp_path), runtime.contract, PurePolicy())
-    assert again.identical
+    assert replayed(runtime, tmp_path).identical
 
 
 def test_the_command_as_sent_is_part_of_the_replay(tmp_path):
@@ -155,7 +157,7 @@ def test_the_command_as_sent_is_part_of_the_replay(tmp_path):
 
     robot.send = held_back
     runtime.run()
-    assert replay(runtime.save_log(tmp_path), runtime.contract, PurePolicy()).identical
+    assert replayed(runtime, tmp_path).identical
 
 
 def test_a_robot_that_tripped_is_part_of_the_replay(tmp_path):
@@ -168,7 +170,7 @@ def test_a_robot_that_tripped_is_part_of_the_replay(tmp_path):
 
     robot.send = trip
     assert runtime.run().stop.reason is Reason.ROBOT_TRIPPED
-    assert replay(runtime.save_log(tmp_path), runtime.contract, PurePolicy()).identical
+    assert replayed(runtime, tmp_path).identical
 
 
 @pytest.mark.parametrize("rehearse", [False, True])
@@ -186,11 +188,11 @@ def test_a_robot_that_tripped_ends_a_dry_run_too_and_its_replay(tmp_path, rehear
     assert str(result.stop) == "robot tripped: B on the remote"
     assert result.seconds == pytest.approx(2.5 + 0.2, abs=0.05)
     assert robot.sent == []
-    assert replay(runtime.save_log(tmp_path), runtime.contract, PurePolicy()).identical
+    assert replayed(runtime, tmp_path).identical
 
 
 def test_a_replay_with_another_policy_lists_the_ticks_that_differ(tmp_path):
-    runtime, _, folder = recorded(tmp_path)
+    runtime, folder = recorded(tmp_path)
     again = replay(folder, runtime.contract, SinePolicy())
     first = SavedLog.load(folder).rows
     assert not again.identical
@@ -203,26 +205,27 @@ def without(said, key):
     return {name: value for name, value in said.items() if name != key}
 
 
+def describe(folder, change):
+    """Change log.json, and return its content before."""
+    said = json.loads((folder / "log.json").read_text())
+    (folder / "log.json").write_text(json.dumps(change(said)))
+    return said
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda said: said | {"config": said["config"] | {"warmth": 3}}, "config: unknown key 'warmth'"),
-        (lambda said: said | {"safety": said["safety"] | {"stale": 3}}, "safety: unknown key 'stale'"),
         (lambda said: said | {"safety": said["safety"] | {"stale_ms": "3"}}, "safety.stale_ms must be a finite number"),
-        (lambda said: said | {"config": said["config"] | {"command": 5}}, "config.command must be a list"),
-        (lambda said: said | {"config": [1]}, "config must be a mapping"),
         (lambda said: without(said, "safety"), "missing key: 'safety'"),
-        (lambda said: without(said, "events"), "missing key: 'events'"),
         (lambda said: without(said, "model_sha256"), "belongs to another policy: its model_sha256 is ''"),
     ],
 )
 def test_a_log_with_unknown_or_missing_settings_is_not_replayed(tmp_path, change, message):
-    runtime, _ = virtual_run(policy=PurePolicy(), seconds=0.1, ramp_s=0.1, hold_s=0.1)
-    runtime.run()
-    file = runtime.save_log(tmp_path) / "log.json"
-    file.write_text(json.dumps(change(json.loads(file.read_text()))))
+    runtime, folder = recorded(tmp_path, **SHORT)
+    describe(folder, change)
     with pytest.raises(ValueError, match=message):
-        replay(tmp_path, runtime.contract, PurePolicy())
+        replay(folder, runtime.contract, PurePolicy())
 
 
 def test_a_long_run_keeps_its_newest_part_and_cannot_be_replayed(tmp_path):
@@ -242,23 +245,20 @@ def test_a_long_run_keeps_its_newest_part_and_cannot_be_replayed(tmp_path):
 def test_arrays_of_another_log_are_refused(tmp_path):
     """Both logs are complete and have the same number of ticks."""
     for name, seed in (("one", 0.3), ("two", 0.2)):
-        runtime, _ = virtual_run(policy=PurePolicy(), seconds=0.1, ramp_s=0.1, command=(seed, 0.0, 0.0))
-        runtime.run()
-        runtime.save_log(tmp_path / name)
+        recorded(tmp_path / name, **SHORT, command=(seed, 0.0, 0.0))
     (tmp_path / "two" / "log.npz").replace(tmp_path / "one" / "log.npz")
     with pytest.raises(ValueError, match=r"is damaged: log\.npz is not the one that log\.json describes"):
         SavedLog.load(tmp_path / "one")
 
 
 def test_a_log_from_before_there_was_a_digest_is_read(tmp_path):
-    _, _, folder = recorded(tmp_path)
-    said = json.loads((folder / "log.json").read_text())
-    (folder / "log.json").write_text(json.dumps(without(said, "arrays_sha256")))
+    _, folder = recorded(tmp_path, **SHORT)
+    describe(folder, lambda said: without(said, "arrays_sha256"))
     assert SavedLog.load(folder).rows["tick"].size
 
 
 def test_a_report_that_json_cannot_hold_leaves_nothing_behind(tmp_path):
-    runtime, _ = virtual_run(seconds=0.1, ramp_s=0.1)
+    runtime, _ = virtual_run(**SHORT)
     runtime.run()
     with pytest.raises(ValueError, match="not JSON compliant"):
         runtime.save_log(tmp_path / "log", report={"speed": float("nan")})
@@ -266,7 +266,7 @@ def test_a_report_that_json_cannot_hold_leaves_nothing_behind(tmp_path):
 
 
 def test_if_the_description_cannot_be_written_the_arrays_are_removed(tmp_path, monkeypatch):
-    runtime, _ = virtual_run(seconds=0.1, ramp_s=0.1)
+    runtime, _ = virtual_run(**SHORT)
     runtime.run()
 
     def full(path, content):
@@ -281,7 +281,7 @@ def test_if_the_description_cannot_be_written_the_arrays_are_removed(tmp_path, m
 
 
 def test_an_existing_log_is_not_overwritten(tmp_path):
-    runtime, _, folder = recorded(tmp_path)
+    runtime, folder = recorded(tmp_path, **SHORT)
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     with pytest.raises(FileExistsError, match="already holds a log"):
         runtime.save_log(folder)

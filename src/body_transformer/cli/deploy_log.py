@@ -36,12 +36,12 @@ def log_folder(out: Path | None, name: str) -> Iterator[Path]:
     folder = _new(f"{name}-{time.strftime('%Y%m%d-%H%M%S')}") if out is None else out
     try:
         check_writable(folder, "the log")
-        if holds_log(folder):
-            raise FileExistsError(f"{str(folder)!r} holds the log of an earlier deployment; give --out another folder")
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             if not try_lock(descriptor):
                 raise FileExistsError(f"another deployment that still runs writes its log to {str(folder)!r}")
+            if holds_log(folder):
+                raise FileExistsError(f"{str(folder)!r} holds the log of an earlier deployment; give --out another one")
             yield folder
         finally:
             os.close(descriptor)

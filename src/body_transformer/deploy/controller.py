@@ -111,6 +111,8 @@ class Controller:
         """
         if command is self.command and not tripped:  # the command was sent unchanged
             return
+        if not isinstance(command, Command):
+            raise ValueError(f"the robot's send must return the command that the robot received; got {command!r}")
         try:
             command.check(len(self.target))
         except ValueError as error:
