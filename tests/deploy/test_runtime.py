@@ -505,12 +505,3 @@ def test_a_driver_whose_send_returns_nothing_is_an_error_that_says_what_to_retur
     with pytest.raises(ValueError, match="send must return the command that the robot received; got None"):
         runtime.run()
     assert is_damping(robot.sent[-1][1])
-
-
-def test_the_status_shows_phase_and_rate_of_a_run():
-    seen = []
-    runtime, _robot = virtual_run(lambda state, seconds: seen.append(runtime.status()) or [state])
-    runtime.run()
-    assert {status.phase for status in seen} >= {Phase.RAMP, Phase.HOLD, Phase.POLICY, Phase.DAMPING}
-    assert seen[-1].rate_hz == pytest.approx(50, rel=0.02)
-    assert seen[-1].interventions == 0

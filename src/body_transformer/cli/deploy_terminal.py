@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from ..deploy.runtime import Runtime, Status
+from ..deploy.runtime import Runtime
 from .output import complain
 
 KEYS = frozenset(b" \r\nq")
@@ -117,7 +117,7 @@ def live_line(runtime: Runtime) -> Iterator[None]:
 
     def show(over: threading.Event) -> None:
         while not over.wait(0.2):
-            sys.stderr.write(f"\r\x1b[K{NO_WRAP}{status_line(runtime.status())}{WRAP}")
+            sys.stderr.write(f"\r\x1b[K{NO_WRAP}{status_line(runtime)}{WRAP}")
             sys.stderr.flush()
         sys.stderr.write("\n")
 
@@ -125,10 +125,13 @@ def live_line(runtime: Runtime) -> Iterator[None]:
         yield
 
 
-def status_line(now: Status) -> str:
+def status_line(runtime: Runtime) -> str:
     """Return phase, time, stop, rate, latencies, missed deadlines and interventions; a dash for an unknown latency."""
-    stop = f"  {now.stop} " if now.stop else ""
-    where = f"{now.phase.name.lower():<8}{now.elapsed_s:7.1f} s{stop} {now.rate_hz:6.1f} Hz"
-    trip = f"{now.round_trip_ms:5.1f} ms" if math.isfinite(now.round_trip_ms) else f"{'–':>5}"
-    timing = f"step {now.work_ms:5.2f} ms  link {trip}  state {now.age_ms:5.1f} ms old  missed {now.missed}"
-    return f"{where}  {timing}  interventions {now.interventions}"
+    controller, elapsed_s, trip_s = runtime.controller, runtime.elapsed_s, runtime.robot.round_trip_s
+    stop = f"  {controller.interventions.stop} " if controller.interventions.stop else ""
+    rate_hz = runtime.log.num_ticks / elapsed_s if elapsed_s > 0 else 0.0
+    where = f"{controller.phase.name.lower():<8}{elapsed_s:7.1f} s{stop} {rate_hz:6.1f} Hz"
+    # a round trip is below 0 while a simulated robot that was late catches up
+    trip = f"{1e3 * max(trip_s, 0.0):5.1f} ms" if math.isfinite(trip_s) else f"{'–':>5}"
+    timing = f"step {1e3 * runtime.work_s:5.2f} ms  link {trip}  state {1e3 * controller.age_s:5.1f} ms old"
+    return f"{where}  {timing}  missed {runtime.missed}  interventions {controller.interventions.total}"

@@ -57,24 +57,6 @@ def memory() -> float:
 
 
 @dataclass(frozen=True)
-class Status:
-    """A run's present state, for a status line."""
-
-    phase: Phase
-    elapsed_s: float
-    rate_hz: float
-    work_ms: float
-    """Duration of the last tick."""
-    age_ms: float
-    """Age of the newest state."""
-    round_trip_ms: float
-    """Latency of the link, there and back; NaN where the robot cannot know it."""
-    interventions: int
-    missed: int
-    stop: Stop | None
-
-
-@dataclass(frozen=True)
 class RunResult:
     """Summary of a run."""
 
@@ -117,10 +99,11 @@ class Runtime:
         self.log = Log(capacity, self.controller.order, contract.obs_dim)
         self._requested: str | None = None
         self._begun_s = self._now_s = 0.0
-        self._work_s = 0.0
+        self.work_s = 0.0
+        """Duration of the newest tick."""
         self._early: State | None = None
         """The state read before the rehearsal, used if no newer one comes after it."""
-        self._missed = 0
+        self.missed = 0
         self._ended = False
 
     def stop(self, why: str = "stop was called") -> None:
@@ -163,10 +146,10 @@ class Runtime:
             skipped = max(math.floor((start - begun + 5e-10) / period) - tick, 0)
             tick += skipped
             missed += skipped
-            self._missed += missed
+            self.missed += missed
             self._tick(tick, start, start - begun - tick * period, missed)
-            self._work_s = clock() - start
-            missed = 1 if start + self._work_s - begun > (tick + 1) * period + 5e-10 else 0
+            self.work_s = clock() - start
+            missed = 1 if start + self.work_s - begun > (tick + 1) * period + 5e-10 else 0
             if self.controller.phase != phase:
                 phase = self.controller.phase
                 self.log.event(tick, start - begun, "phase", phase.name.lower())
@@ -273,22 +256,10 @@ class Runtime:
 
     # -- status and result ---------------------------------------------------------------------------------------------
 
-    def status(self) -> Status:
-        """Return the present state; may be called from another thread."""
-        elapsed = self._now_s - self._begun_s
-        trip_s = self.robot.round_trip_s
-        return Status(
-            self.controller.phase,
-            elapsed,
-            self.log.num_ticks / elapsed if elapsed > 0 else 0.0,
-            self._work_s * 1000,
-            self.controller.age_s * 1000,
-            # below 0 while a simulated robot that was late catches up
-            0.0 if trip_s < 0 else trip_s * 1000,
-            self.controller.interventions.total,
-            self._missed,
-            self.controller.interventions.stop,
-        )
+    @property
+    def elapsed_s(self) -> float:
+        """Time from the loop's start to its newest tick."""
+        return self._now_s - self._begun_s
 
     def result(self) -> RunResult:
         """Summarise the run so far."""
@@ -299,9 +270,9 @@ class Runtime:
         return RunResult(
             self.controller.interventions.stop,
             self.log.num_ticks,
-            self._now_s - self._begun_s,
+            self.elapsed_s,
             int(active.sum()) * self.period_s,
-            self._missed,
+            self.missed,
             self.controller.interventions.counts(),
             {name: float(np.percentile(work, share)) for name, share in numbers.items()} if work.size else {},
         )
