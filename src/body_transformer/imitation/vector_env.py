@@ -112,23 +112,27 @@ class VectorEnv:
             actions = checked_actions(act(before.astype(np.float32)), (len(lanes), self.spec.action_dim))
             wanted = actions if added is None else actions + added[episodes, lengths[episodes]]
             lengths[episodes] += 1
-            executed = np.clip(wanted, self.spec.low, self.spec.high).astype(np.float32)
-            results = self._call("advance", dict(zip(lanes, executed, strict=True)))
-            obs = {lane: result[0] for lane, result in results.items()}
-            values = np.array([results[lane][1] for lane in lanes])  # [B, 3 + infos]
-            step = StepBatch(
-                episodes=episodes,
-                obs=before,
-                clean=np.clip(actions, self.spec.low, self.spec.high),
-                executed=executed,
-                next_obs=np.stack([obs[lane] for lane in lanes]),
-                rewards=values[:, 0],
-                terminated=values[:, 1] > 0,
-                truncated=values[:, 2] > 0,
-                infos=dict(zip(self.spec.infos, values.T[3:], strict=True)),
-            )
+            step = self._step(lanes, episodes, before, actions, wanted)
             yield step
+            obs = dict(zip(lanes, step.next_obs, strict=True))
             running = {lane: running[lane] for lane, over in zip(lanes, step.over.tolist(), strict=True) if not over}
+
+    def _step(self, lanes: list[int], episodes: Array, obs: Array, actions: Array, wanted: Array) -> StepBatch:
+        """Execute the wanted actions [B, A], clipped to their bounds, in these lanes."""
+        executed = np.clip(wanted, self.spec.low, self.spec.high).astype(np.float32)
+        results = self._call("advance", dict(zip(lanes, executed, strict=True)))
+        values = np.array([results[lane][1] for lane in lanes])  # [B, 3 + infos]
+        return StepBatch(
+            episodes=episodes,
+            obs=obs,
+            clean=np.clip(actions, self.spec.low, self.spec.high),
+            executed=executed,
+            next_obs=np.stack([results[lane][0] for lane in lanes]),
+            rewards=values[:, 0],
+            terminated=values[:, 1] > 0,
+            truncated=values[:, 2] > 0,
+            infos=dict(zip(self.spec.infos, values.T[3:], strict=True)),
+        )
 
     def _start(self, num_workers: int) -> None:
         if self._envs is not None and self._envs.num_envs >= num_workers:
