@@ -1,7 +1,5 @@
 """Robots of several trees, mimic joints and fixed bases."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -34,13 +32,6 @@ def test_two_named_roots_are_neighbours_of_each_other():
     assert graph.num_ones == 6 + 2 * 5
     assert graph.parents.keys() == set(graph.nodes) - set(ROOTS)
     np.testing.assert_array_equal(graph.mask, graph.mask.T)
-
-
-def test_each_of_three_roots_is_one_hop_from_the_others():
-    graph = BodyGraph.from_xml(TWO_ARMS, root=["right/base", "table", "left/base"])
-    ids = [graph.index(root) for root in graph.roots]
-    np.testing.assert_array_equal(graph.hops[np.ix_(ids, ids)], 1 - np.eye(3))
-    assert graph.root == "right/base"
 
 
 def test_the_order_of_the_nodes_is_that_of_the_file_whatever_the_order_of_the_roots():
@@ -99,18 +90,6 @@ def test_an_edge_between_roots_is_there_already():
 )
 def test_wrong_roots_are_named(root, message):
     assert message_of(BodyGraph.from_xml, TWO_ARMS, root=root).startswith(message)
-
-
-@pytest.mark.parametrize("root", [ROOTS, "world"])
-def test_a_graph_of_several_trees_is_restored_from_json(root):
-    graph = BodyGraph.from_xml(TWO_ARMS, root=root)
-    assert BodyGraph.from_dict(json.loads(json.dumps(graph.to_dict()))) == graph
-
-
-def test_a_graph_from_names_may_have_several_roots():
-    graph = BodyGraph.from_edges("abcd", [("b", "a"), ("c", "d")], root=["a", "c"])
-    assert graph.edges == (("a", "b"), ("c", "d"))
-    assert graph.hops[1].tolist() == [1, 0, 2, 3]
 
 
 # -- mimic joints ------------------------------------------------------------------------------------------------------
