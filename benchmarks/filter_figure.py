@@ -53,7 +53,7 @@ def trace(axes: Axes, one: Deployment, color: str, name: str) -> None:
     begun = next(span.start_s for span in one.spans if span.phase == POLICY)
     time_s = one.time_s - begun
     shown = (time_s >= SHOWN_S[0]) & (time_s <= SHOWN_S[1])
-    joint = one.joints.index(JOINT)
+    joint = one.facts.joints.index(JOINT)
     axes.step(time_s[shown], one.targets[shown, joint], where="post", color=color, linewidth=0.7, alpha=0.6)
     axes.plot(time_s[shown], one.commanded[shown, joint], color=color, linewidth=1.5, label=name)
 

@@ -30,7 +30,7 @@ class TimedDtype:
 
     dtype: torch.dtype
     matmul: str
-    """Precision of float32 products, a key of steps.PRECISIONS."""
+    """Precision of float32 products, a key of steps.MATMUL_PRECISION."""
     tolerance: float
     """Largest relative error of a peer's output; peers may round more than this package does."""
     our_tolerance: float

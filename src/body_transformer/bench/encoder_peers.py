@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -144,17 +143,15 @@ class PlainEncoder(nn.Module):
         return x
 
 
-def _plain_layers(timed: TimedExperiment, attend: Any, compiled: bool) -> TimedModel:
-    model = PlainEncoder(deepcopy(timed.encoder), attend, compiled)
-    return TimedModel(model, list(model.encoder.layers.parameters()))
-
-
 def _encoder_kind(title: str, make: Callable[[TimedExperiment], TimedModel], compiled: bool = False) -> TimedKind:
     return TimedKind(title, make, lambda timed: encoder_flops(timed.layout.graph, timed.config), compiled)
 
 
 def _plain_kind(title: str, attend: Any, compiled: bool) -> TimedKind:
-    make = partial(_plain_layers, attend=attend, compiled=compiled)
+    def make(timed: TimedExperiment) -> TimedModel:
+        model = PlainEncoder(deepcopy(timed.encoder), attend, compiled)
+        return TimedModel(model, list(model.encoder.layers.parameters()))
+
     return _encoder_kind(f"plain layers, {title}", make, compiled)
 
 

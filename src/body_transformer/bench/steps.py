@@ -22,21 +22,8 @@ MatmulPrecision = Literal["highest", "high"]
 # -- precision ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Precision:
-    """Arithmetic of matrix products of float32 tensors."""
-
-    matmul: MatmulPrecision
-    """For `torch.set_float32_matmul_precision`: "high" allows tf32."""
-    autocast: bool = False
-    """Whether the forward pass runs under bf16 autocast."""
-
-
-PRECISIONS = {
-    "bf16": Precision("high", autocast=True),
-    "tf32": Precision("high"),
-    "fp32": Precision("highest"),
-}
+MATMUL_PRECISION: Mapping[str, MatmulPrecision] = {"bf16": "high", "tf32": "high", "fp32": "highest"}
+"""Precision -> argument of `torch.set_float32_matmul_precision`; in bf16, the forward pass also runs under autocast."""
 ON_DEVICE = {"cuda": ("bf16", "tf32"), "cpu": ("fp32",)}
 """Precisions timed per device: a CPU has no tf32, and few have bf16."""
 
@@ -45,7 +32,7 @@ ON_DEVICE = {"cuda": ("bf16", "tf32"), "cpu": ("fp32",)}
 def matmul_precision(name: str) -> Iterator[None]:
     """Set the precision for a whole step: the backward pass reads it too."""
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(PRECISIONS[name].matmul)
+    torch.set_float32_matmul_precision(MATMUL_PRECISION[name])
     try:
         yield
     finally:
@@ -54,7 +41,7 @@ def matmul_precision(name: str) -> Iterator[None]:
 
 def autocast(name: str, device: str) -> torch.autocast:
     """Return autocast for the forward pass; its weight cache is off, since a CUDA graph must not keep it."""
-    return torch.autocast(device, torch.bfloat16, enabled=PRECISIONS[name].autocast, cache_enabled=False)
+    return torch.autocast(device, torch.bfloat16, enabled=name == "bf16", cache_enabled=False)
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------

@@ -46,17 +46,9 @@ class Deployment:
         return self.log.description
 
     @property
-    def joints(self) -> tuple[str, ...]:
-        return self.facts.joints
-
-    @property
     def stop(self) -> str:
         """Reason of an early end; empty without one."""
         return str(self.facts.stop or "")
-
-    @property
-    def period_ms(self) -> float:
-        return 1000 / self.facts.loop_hz
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -74,7 +66,7 @@ class Deployment:
         phases = np.minimum(self.log.rows["phase"], last)
         time_s = self.log.rows["tick"] / self.facts.loop_hz
         starts = [0, *(np.flatnonzero(np.diff(phases)) + 1)]
-        ends = [*time_s[starts[1:]], max(time_s[-1], self.time_s[-1]) + self.period_ms / 1000]
+        ends = [*time_s[starts[1:]], max(time_s[-1], self.time_s[-1]) + 1 / self.facts.loop_hz]
         return [PhaseSpan(names[phases[k]], float(time_s[k]), float(end)) for k, end in zip(starts, ends, strict=True)]
 
     @property

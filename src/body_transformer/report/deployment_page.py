@@ -105,12 +105,13 @@ def _comparison_charts(deployments: Sequence[Deployment], styles: Sequence[int])
         rows = np.arange(len(deployments))
         dots = [Series(one.label, style, np.where(rows == k, speeds, np.nan)) for k, (one, style) in enumerate(pairs)]
         charts.append(dot_plot("Speed", "m/s, forward", names, dots, _commanded_speed(deployments)))
-    for joints in dict.fromkeys(one.joints for one in deployments):  # robots may differ
+    for joints in dict.fromkeys(one.facts.joints for one in deployments):  # robots may differ
         dots = [
             Series(f"{one.label}, {what}", style, each, is_open)
             for is_open, what in ((True, "policy's targets"), (False, "commanded"))
             for one, style in pairs
-            if one.joints == joints and (each := one.roughness(one.targets if is_open else one.commanded)) is not None
+            if one.facts.joints == joints
+            and (each := one.roughness(one.targets if is_open else one.commanded)) is not None
         ]
         if dots:
             charts.append(dot_plot("Roughness of joint targets", "rad/s²", joints, dots))
@@ -173,14 +174,13 @@ def _facts(one: Deployment) -> str:
 
 
 def _positions(draw: Draw, one: Deployment) -> list[Drawing]:
-    measured = one.measured("joint_pos")
+    measured, charts = one.measured("joint_pos"), []
     columns = (
         ("target", TARGET, one.targets),
         ("commanded", COMMANDED, one.commanded),
         ("measured", MEASURED, measured),
     )
-    charts = []
-    for k, (joint, (low, high)) in enumerate(zip(one.joints, one.facts.limits.position, strict=True)):
+    for k, (joint, (low, high)) in enumerate(zip(one.facts.joints, one.facts.limits.position, strict=True)):
         traces = [Series(name, style, values[:, k]) for name, style, values in columns]
         note = f"{rounded(low, 2)} to {rounded(high, 2)} rad"
         charts.append(draw(joint, note, traces, limits=(low, high), only_near=True))
@@ -200,7 +200,7 @@ def _last_positions(draw: Draw, one: Deployment) -> list[Drawing]:
 def _torques(draw: Draw, one: Deployment, trusted: npt.NDArray[np.bool_]) -> list[Drawing]:
     measured = one.measured("joint_torque")
     charts = []
-    for k, (joint, limit) in enumerate(zip(one.joints, one.facts.limits.torque, strict=True)):
+    for k, (joint, limit) in enumerate(zip(one.facts.joints, one.facts.limits.torque, strict=True)):
         limit *= one.facts.safety.torque_fraction
         traces = [Series("estimate", MEASURED, measured[:, k])]
         if one.commanded_torque is not None:
@@ -221,7 +221,8 @@ def _body(draw: Draw, one: Deployment) -> list[Drawing]:
 
 
 def _timing(draw: Draw, one: Deployment) -> list[Drawing]:
-    rows, period, stale, work = one.log.rows, one.period_ms, one.facts.safety.stale_ms, one.facts.work_ms
+    rows, period = one.log.rows, 1000 / one.facts.loop_hz
+    stale, work = one.facts.safety.stale_ms, one.facts.work_ms
     charts = []
     if work:
         note = f"ms: {', '.join(f'{name} {value:.2f}' for name, value in work.items())}, period {period:g}"
