@@ -289,11 +289,17 @@ def test_swapped_joints_are_refused(copy, control):
 @pytest.mark.parametrize(
     "spoil", [lambda b: b[:-1], lambda b: b + b"\0", lambda b: b[:500] + bytes([b[500] ^ 1]) + b[501:]]
 )
-def test_a_network_with_a_changed_bit_or_length_is_refused(copy, spoil):
-    file = copy / "policy.onnx"
+@pytest.mark.parametrize("name", ["policy.onnx", "robot.xml"])
+def test_a_network_or_robot_with_a_changed_bit_or_length_is_refused(copy, spoil, name):
+    file = copy / name
     file.write_bytes(spoil(file.read_bytes()))
-    with pytest.raises(ValueError, match="truncated, changed or swapped"):
+    with pytest.raises(ValueError, match=f"{name}' is not the file .*: truncated, changed or swapped"):
         Contract.load(copy)
+
+
+def test_a_robots_computer_needs_no_model_of_the_robot(copy):
+    (copy / "robot.xml").unlink()
+    assert Contract.load(copy).robot_sha256 is not None
 
 
 @pytest.mark.parametrize("name", ["policy.json", "policy.onnx"])

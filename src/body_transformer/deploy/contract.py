@@ -23,7 +23,7 @@ from typing import Any
 from ..body.layout import Layout
 from ..errors import listing
 from ..files import atomic_write
-from ..policy_folder import DESCRIPTION, MODEL, find_policy, read_description
+from ..policy_folder import DESCRIPTION, MODEL, ROBOT, find_policy, read_description
 from ..schema import build, json_digest, json_text, plain, shown
 from .control import JOINT_SOURCES, ContractTerm, Control, Environment
 from .limits import Hardware, hardware_of
@@ -85,7 +85,7 @@ class Contract:
     environment: Environment = field(default_factory=Environment)
     """Facts about the training environment, which cannot be edited."""
     robot_sha256: str | None = None
-    """Digest of the robot's model in robot.xml; None, and not in the file, if no model travels with the policy."""
+    """Digest of robot.xml, the robot's model; None, and not in the file, if no model travels with the policy."""
 
     def __post_init__(self) -> None:
         rows = len(self.checks.obs)
@@ -184,6 +184,9 @@ class Contract:
             raise ValueError(f"{str(file)!r} does not describe a policy: {error!r}") from None
         except ValueError as error:
             raise ValueError(f"{str(file)!r}: {error}") from None
+        robot = folder / ROBOT
+        if contract.robot_sha256 is not None and robot.is_file():  # a robot's computer does not need it
+            _read(robot, contract.robot_sha256)
         if edits := contract.edits():
             warnings.warn(f"{str(file)!r} was edited since its export: {'; '.join(edits)}", stacklevel=1)
         return contract
@@ -193,12 +196,7 @@ class Contract:
         file = find_policy(source).path / MODEL
         if not file.is_file():
             raise FileNotFoundError(_not_exported(source, f"{MODEL} is missing"))
-        model = file.read_bytes()
-        if hashlib.sha256(model).hexdigest() != self.model_sha256:
-            raise ValueError(
-                f"{str(file)!r} is not the file that {DESCRIPTION} was written with: truncated, changed or swapped"
-            )
-        return model
+        return _read(file, self.model_sha256)
 
     # -- checks --------------------------------------------------------------------------------------------------------
 
@@ -242,6 +240,16 @@ class Contract:
             for name in TUNABLE
             if control[name] != self.exported[name]
         )
+
+
+def _read(file: Path, sha256: str) -> bytes:
+    """Return a file's content; refuse another content than that of the export."""
+    content = file.read_bytes()
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise ValueError(
+            f"{str(file)!r} is not the file that {DESCRIPTION} was written with: truncated, changed or swapped"
+        )
+    return content
 
 
 def _not_exported(source: str | os.PathLike[str], why: str) -> str:

@@ -107,7 +107,7 @@ def export(trained: Trained, out: str | os.PathLike[str], exporter: Exporter = "
         policy.save(unfinished)
         (unfinished / MODEL).write_bytes(model)
         if trained.sections is not None and trained.sections.robot is not None:
-            (unfinished / ROBOT).write_text(trained.sections.robot, encoding="utf-8")
+            (unfinished / ROBOT).write_bytes(trained.sections.robot.encode())  # the bytes of the digest
         contract.save(unfinished)
         off = max(OnnxPolicy(unfinished, verify=False).verify(), _as_one_batch(model, contract))
     return Exported(out, contract, off)
