@@ -1,6 +1,5 @@
 """Datagrams of the link: layout, acceptance, sockets."""
 
-import time
 import zlib
 from itertools import product
 
@@ -159,23 +158,6 @@ def test_old_and_repeated_datagrams_are_ignored(ends):
     came = [robot.accept(datagrams[n], controller.address) for n in (1, 1, 3, 2, 3, 5, 4, 1)]
     assert [p.sequence for p in came if p] == [1, 3, 5]
     assert robot.refused == {"sequence": 5}
-
-
-def test_the_newest_packet_is_the_one_with_the_highest_number_whatever_the_order_of_arrival(ends):
-    robot, controller = ends
-    numbered = [robot.number(Kind.STATE, pack_state(state(), 0.0), 1.0 + k) for k in range(4)]
-    damaged = bytearray(robot.number(Kind.STATE, pack_state(state(), 0.0), 9.0))
-    damaged[-1] ^= 1
-    for data in (numbered[0], numbered[3], bytes(damaged), numbered[1], b"?", numbered[2]):
-        robot.transmit(data, controller.address)
-    time.sleep(0.002)
-    newest = controller.newest(Kind.STATE)
-    assert newest is not None
-    assert newest.sequence == 4
-    assert controller.newest(Kind.STATE) is None
-    robot.transmit(numbered[1], controller.address)  # an old one comes late
-    time.sleep(0.002)
-    assert controller.newest(Kind.STATE) is None
 
 
 def test_a_new_session_restarts_the_sequence_numbers(ends):

@@ -154,6 +154,22 @@ UNPACK = {
 }
 
 
+def test_the_newest_state_is_read_whatever_the_order_of_arrival(standing):
+    sim, robot, _ = standing
+    numbered = [robot.number(Kind.STATE, pack_state(measured(robot_pose()), math.nan), 1.0 + k) for k in range(4)]
+    damaged = bytearray(robot.number(Kind.STATE, pack_state(measured(robot_pose()), math.nan), 9.0))
+    damaged[-1] ^= 1
+    too_short = robot.number(Kind.STATE, pack_state(measured(robot_pose()), math.nan)[:-8], 9.0)
+    for data in (numbered[0], numbered[3], bytes(damaged), numbered[1], b"?", numbered[2], too_short):
+        robot.transmit(data, sim.link.address)
+    time.sleep(0.002)
+    assert sim.read().sequence == 4
+    assert sim.read() is None
+    robot.transmit(numbered[1], sim.link.address)  # an old one comes late
+    time.sleep(0.002)
+    assert sim.read() is None
+
+
 def test_fifty_thousand_malformed_datagrams_are_no_state_of_the_robot(standing):
     """The state check accepts none of them as a measurement, and the robot's next one is read."""
     sim, robot, check = standing

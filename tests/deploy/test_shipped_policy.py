@@ -72,8 +72,8 @@ class SteppedRobot(Robot):
 
     def read(self) -> State | None:
         self.go_on()
-        newest = self.link.newest(Kind.STATE)
-        return None if newest is None else unpack_state(newest, 12, self.time.now_s)[0]
+        states = [packet for packet in self.link.receive() if packet.kind is Kind.STATE]
+        return unpack_state(states[-1], 12, self.time.now_s)[0] if states else None
 
     def send(self, command: Command) -> Command:
         self.link.send(Kind.COMMAND, pack_command(command), self.time.now_s)

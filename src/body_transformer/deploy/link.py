@@ -117,12 +117,6 @@ def decode(data: bytes) -> Packet:
 _KINDS = {int(kind): kind for kind in Kind}
 
 
-def _number_of(datagram: tuple[bytes, Address]) -> int:
-    """Return the sequence number without any check; -1 if the datagram is too short."""
-    data = datagram[0]
-    return int(_HEADER.unpack_from(data)[6]) if len(data) >= _HEADER.size else -1
-
-
 # -- payloads ----------------------------------------------------------------------------------------------------------
 
 
@@ -279,20 +273,6 @@ class Link:
             packet = self.accept(data, address)
             if packet is not None:
                 yield packet
-
-    def newest(self, kind: Kind) -> Packet | None:
-        """Return the packet of this kind with the highest number among those that wait in the socket; never block.
-
-        The others are dropped unread: a robot may send many states between two reads.
-        """
-        waiting = list(self.datagrams())
-        if len(waiting) > 1:
-            waiting.sort(key=_number_of, reverse=True)
-        for data, address in waiting:
-            packet = self.accept(data, address)
-            if packet is not None and packet.kind is kind:
-                return packet
-        return None
 
     def close(self) -> None:
         """Close the socket."""

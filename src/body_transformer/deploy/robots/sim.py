@@ -131,17 +131,17 @@ class SimRobot(Robot):
 
     def read(self) -> State | None:
         """Return the newest measurement since the last call, unless its round trip was too long; never block."""
-        newest = self._open().newest(Kind.STATE)
+        link, newest = self._open(), None
+        for packet in link.receive():
+            if packet.kind is Kind.STATE:
+                try:
+                    newest, echo_s = unpack_state(packet, len(self.joints), time.monotonic())
+                except DatagramError as reason:
+                    link.reject(packet, reason)
         if newest is None:
             return None
-        now_s = time.monotonic()
-        try:
-            state, echo_s = unpack_state(newest, len(self.joints), now_s)
-        except DatagramError as reason:
-            self._open().reject(newest, reason)
-            return None
-        self.round_trip_s = now_s - echo_s
-        return None if self.round_trip_s > MAX_ROUND_TRIP_S else state  # NaN before the first command: used
+        self.round_trip_s = newest.received_s - echo_s
+        return None if self.round_trip_s > MAX_ROUND_TRIP_S else newest  # NaN before the first command: used
 
     def send(self, command: Command) -> Command:
         """Send a command, cut to the hardware's bounds if they are known, and return it; refuse an invalid command."""
