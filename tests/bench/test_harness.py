@@ -2,8 +2,7 @@
 
 import statistics
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -12,15 +11,10 @@ import torch
 from body_transformer.bench.clocks import (
     CACHE_BYTES,
     MAX_SETS,
-    QUICK,
     Effort,
     Step,
-    capture,
     num_sets,
     take_turns,
-    time_as_graph,
-    time_with_events,
-    warm_up,
 )
 from body_transformer.bench.harness import EVENTS, GRAPH, Bench, Contender, first_line
 
@@ -126,133 +120,55 @@ def test_an_error_without_a_message_is_shown_by_its_type() -> None:
     assert first_line(MemoryError()) == "MemoryError"
 
 
-# -- a fake GPU with a clock -------------------------------------------------------------------------------------------
+# -- a fake GPU --------------------------------------------------------------------------------------------------------
 
 
-class FakeGraph:
-    """CUDA graph whose replay takes as long as the captured work."""
+@pytest.fixture
+def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the clocks, and the parts of `torch.cuda` that the harness uses."""
+    replaced = {
+        "synchronize": lambda: None,
+        "empty_cache": lambda: None,
+        "reset_peak_memory_stats": lambda: None,
+        "memory_allocated": lambda: 2**20,
+        "max_memory_allocated": lambda: 3 * 2**20,
+    }
+    for name, value in replaced.items():
+        monkeypatch.setattr(torch.cuda, name, value)
 
-    captured: Callable[[], None]
-
-    def replay(self) -> None:
-        self.captured()
-
-
-class FakeDevice:
-    """The parts of `torch.cuda` that timing uses, on a fake clock."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, launch_s: float) -> None:
-        self.clock, self.launch_s, self.recording = FakeClock(), launch_s, None
-        device = self
-
-        class Event:
-            def __init__(self, enable_timing: bool) -> None:
-                assert enable_timing
-
-            def record(self) -> None:
-                self.time = device.clock.now
-
-            def elapsed_time(self, end: "Event") -> float:
-                return 1e3 * (end.time - self.time)
-
-        @contextmanager
-        def capture(graph: FakeGraph) -> Iterator[None]:
-            self.recording = kernels = []
-            try:
-                yield
-            finally:
-                self.recording = None
-            graph.captured = lambda: [kernel() for kernel in kernels]
-
-        stream = SimpleNamespace(wait_stream=lambda other: None)
-        replaced = {
-            "Event": Event,
-            "CUDAGraph": FakeGraph,
-            "graph": capture,
-            "Stream": lambda: stream,
-            "stream": lambda _: nullcontext(),
-            "current_stream": lambda: stream,
-            "set_stream": lambda _: None,
-            "synchronize": lambda: None,
-            "empty_cache": lambda: None,
-            "reset_peak_memory_stats": lambda: None,
-            "memory_allocated": lambda: 2**20,
-            "max_memory_allocated": lambda: 3 * 2**20,
-        }
-        for name, value in replaced.items():
-            monkeypatch.setattr(torch.cuda, name, value)
-
-    def kernel(self, name: str, seconds: float) -> Step:
-        """Return a kernel whose launch takes time too, except in a replay."""
-        work = self.clock.step(name, seconds)
-
-        def launch() -> None:
-            if self.recording is not None:
-                self.recording.append(work)
-            else:
-                self.clock.now += self.launch_s
-                work()
-
-        return launch
-
-
-def test_a_graphs_replay_counts_no_launches_and_is_divided_by_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = FakeDevice(monkeypatch, launch_s=0.0001)
-    steps = [device.kernel(name, 0.00003) for name in "abc"]
-    warm_up(steps)
-    assert device.clock.calls == list("abc") * 3
-    assert time_with_events(steps, QUICK) == pytest.approx(0.13)
-    device.clock.calls.clear()
-    assert time_as_graph(steps, QUICK) == pytest.approx(0.03)
-    assert device.clock.calls == list("abc") * (len(device.clock.calls) // 3)
-
-
-def test_a_graph_holds_enough_calls_to_last_a_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = FakeDevice(monkeypatch, launch_s=0.0)
-    time_as_graph([device.kernel("a", 0.0001)], QUICK)
-    short = 3 + 1 + QUICK.max_samples  # replays of the first graph, of one call
-    assert len(device.clock.calls) == short + 10 * (3 + 1 + QUICK.max_samples)
-
-
-def test_a_capture_returns_the_result_of_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = FakeDevice(monkeypatch, launch_s=0.0)
-    kernel = device.kernel("a", 1.0)
-    graph, out = capture(lambda: [kernel(), "action"][1])
-    assert (out, device.clock.calls) == ("action", [])
-    graph.replay()
-    assert device.clock.calls == ["a"]
-
-
-def test_on_a_gpu_each_contender_has_its_time_its_method_and_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = FakeDevice(monkeypatch, launch_s=0.0001)
-    kernel = device.kernel("a", 0.00003)
-
-    def waits() -> None:
-        if device.recording is not None:
+    def time_as_graph(steps: list[Step], effort: Effort) -> float:
+        if steps[0]() == "waits":
             raise RuntimeError("operation not permitted when stream is capturing")
-        kernel()
+        return 0.03
 
+    clocks = {"warm_up": lambda steps: None, "time_as_graph": time_as_graph, "time_with_events": lambda *rest: 0.13}
+    for name, value in clocks.items():
+        monkeypatch.setattr(f"body_transformer.bench.harness.{name}", value)
+
+
+@pytest.mark.usefixtures("fake_gpu")
+def test_on_a_gpu_each_contender_has_its_time_its_method_and_its_memory() -> None:
     def broken() -> list[Step]:
         raise RuntimeError("out of memory")
 
     contenders = [
-        Contender("graph", lambda: [kernel]),
-        Contender("waits", lambda: [waits]),
+        Contender("graph", lambda: [lambda: None]),
+        Contender("waits", lambda: [lambda: "waits"]),
         Contender("broken", broken),
     ]
     bench = Bench(device="cuda", quick=True)
     outcomes = bench.time("here", contenders)
-    assert (outcomes["graph"].ms, outcomes["graph"].method) == (pytest.approx(0.03), GRAPH)
+    assert (outcomes["graph"].ms, outcomes["graph"].method) == (0.03, GRAPH)
     assert outcomes["graph"].peak_mib == 2
-    assert (outcomes["waits"].ms, outcomes["waits"].method) == (pytest.approx(0.13), EVENTS)
+    assert (outcomes["waits"].ms, outcomes["waits"].method) == (0.13, EVENTS)
     assert bench.notes == [
         "here, waits: no CUDA graph, launches count: RuntimeError: operation not permitted when stream is capturing",
         "here, broken: RuntimeError: out of memory",
     ]
 
 
+@pytest.mark.usefixtures("fake_gpu")
 def test_consecutive_contenders_of_one_family_share_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = FakeDevice(monkeypatch, launch_s=0.0)
     happened: list[str] = []
     monkeypatch.setitem(sys.modules, "torch._dynamo", SimpleNamespace())
     monkeypatch.setattr(torch.compiler, "reset", lambda: happened.append("reset"))
@@ -260,7 +176,7 @@ def test_consecutive_contenders_of_one_family_share_compiled_code(monkeypatch: p
     def contender(name: str, family: str) -> Contender:
         def build() -> list[Step]:
             happened.append(name)
-            return [device.kernel(name, 0.001)]
+            return [lambda: None]
 
         return Contender(name, build, family)
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from body_transformer.bench.clocks import Step
+from body_transformer.bench.clocks import QUICK, Step, time_as_graph, time_with_events, warm_up
 from body_transformer.bench.harness import EVENTS, GRAPH, Bench, Contender, Timing
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -53,3 +53,10 @@ def test_a_step_that_cannot_be_captured_is_timed_with_events_and_the_next_one_as
     assert outcomes["waits"].error.startswith("no CUDA graph")
     assert (outcomes["next"].method, outcomes["next"].error) == (GRAPH, None)
     assert torch.cuda.current_stream() == torch.cuda.default_stream()
+
+
+def test_a_graph_gives_the_time_of_one_step_without_launches() -> None:
+    x = torch.ones(8, device="cuda")
+    steps = [lambda: [x + 1 for _ in range(100)] for _ in range(3)]
+    warm_up(steps)
+    assert 0 < time_as_graph(steps, QUICK) < 0.7 * time_with_events(steps, QUICK)

@@ -1,29 +1,25 @@
 """Clocks: replayed CUDA graphs between device events on a GPU, and the wall clock on a CPU.
 
-`triton.testing.do_bench` and `torch.utils.benchmark` time one function on one set of inputs. Here contenders take turns
-in one run, so that a machine that slows down slows all of them. Inputs rotate, so that they come from memory and not
-from the cache.
+Inputs rotate, so that they come from memory and not from the cache. On a CPU, contenders take turns, so that a machine
+that slows down slows all of them.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 
-T = TypeVar("T")
 Step = Callable[[], object]
 """One run of the timed work, on inputs of its own."""
 Clock = Callable[[], float]
 
 CACHE_BYTES = {"cuda": 60 * 2**20, "cpu": 32 * 2**20}
 """Size of a device's last-level cache: the H200's L2, a server CPU's share of the L3."""
-MAX_SETS, MAX_CALLS = 16, 64
+MAX_SETS = 16
 
 
 @dataclass(frozen=True)
@@ -34,8 +30,7 @@ class Effort:
     """Time for its samples in seconds, without warm-up."""
     min_samples: int = 11
     max_samples: int = 51
-    graph_ms: float = 1.0
-    """Minimum duration of a replayed graph, so that its launch is a negligible part."""
+    """Bounds on the number of samples on a CPU."""
     calls: int = 1
     """Consecutive calls per turn on a CPU; all but the first find the caches filled by the same contender."""
 
@@ -104,52 +99,21 @@ def warm_up(steps: Sequence[Step], times: int = 3) -> None:
     torch.cuda.synchronize()
 
 
-def time_with_events(steps: Sequence[Step], effort: Effort) -> float:
-    """Return the median milliseconds of one step launched from Python; the steps must be warm."""
-    (first,) = _event_times(steps[:1], 1)
-    return statistics.median(_event_times(steps, effort.num_samples(first / 1e3)))
-
-
 def time_as_graph(steps: Sequence[Step], effort: Effort) -> float:
     """Return the median milliseconds of one step inside a replayed CUDA graph; the steps must be warm."""
-    calls = len(steps)  # a multiple of it runs every input set equally often
-    one_ms = _replay_ms(steps, calls, QUICK) / calls
-    wanted = min(MAX_CALLS, effort.graph_ms / max(one_ms, 1e-6))
-    calls *= max(1, math.ceil(wanted / len(steps)))
-    return _replay_ms(steps, calls, effort) / calls
+    from triton.testing import do_bench_cudagraph
+
+    # ten replays, which together last as long as the budget
+    return _median_ms(do_bench_cudagraph, steps, rep=100 * effort.budget_s)
 
 
-def _replay_ms(steps: Sequence[Step], calls: int, effort: Effort) -> float:
-    # all return values are kept until the last call: reused memory would still be in the cache
-    graph, _ = capture(lambda: [steps[call % len(steps)]() for call in range(calls)])
-    for _ in range(3):
-        graph.replay()
-    return time_with_events([graph.replay], effort)
+def time_with_events(steps: Sequence[Step], effort: Effort) -> float:
+    """Return the median milliseconds of one step launched from Python; the steps must be warm."""
+    from triton.testing import do_bench
+
+    return _median_ms(do_bench, steps, rep=1000 * effort.budget_s)
 
 
-def capture(body: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
-    """Capture the warm body as a CUDA graph; return the graph and the body's result, which every replay overwrites."""
-    stream = torch.cuda.current_stream()
-    graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph):
-            out = body()
-    except BaseException:
-        torch.cuda.set_stream(stream)  # a capture that fails at its end leaves its own stream current
-        raise
-    torch.cuda.synchronize()
-    return graph, out
-
-
-def _event_times(steps: Sequence[Step], count: int) -> list[float]:
-    pairs = [(_event(), _event()) for _ in range(count)]
-    for k, (start, end) in enumerate(pairs):
-        start.record()
-        steps[k % len(steps)]()
-        end.record()
-    torch.cuda.synchronize()
-    return [float(start.elapsed_time(end)) for start, end in pairs]
-
-
-def _event() -> torch.cuda.Event:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+def _median_ms(do_bench: Callable[..., float], steps: Sequence[Step], rep: float) -> float:
+    # all return values are kept until the last step: reused memory would still be in the cache
+    return do_bench(lambda: [step() for step in steps], rep=rep, return_mode="median") / len(steps)

@@ -16,7 +16,7 @@ from ..deploy.onnx_file import frozen, to_onnx
 from ..deploy.policy import INPUT, OUTPUT, open_session
 from ..experiment import load_experiment
 from ..model.policy import Policy
-from .clocks import Effort, Step, capture, warm_up
+from .clocks import Effort, Step, warm_up
 from .floors import floor_ms, matmul_rate, policy_flops, read_ms
 from .harness import Bench, Contender
 from .results import ResultColumn, ResultTable
@@ -146,13 +146,11 @@ def _graph_on_gpu(policy: Policy, obs: Tensor) -> Step:
     policy, source = policy.to("cuda"), obs.pin_memory()
     held = obs.to("cuda")
 
-    @torch.no_grad()
-    def forward() -> Tensor:
-        out: Tensor = policy(held)
-        return out
-
-    warm_up([forward])
-    graph, action = capture(forward)
+    with torch.no_grad():
+        warm_up([lambda: policy(held)])
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            action: Tensor = policy(held)
 
     def step() -> Tensor:
         held.copy_(source, non_blocking=True)
