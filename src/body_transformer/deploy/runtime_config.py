@@ -122,12 +122,15 @@ def control_of(contract: Contract) -> Control:
         why = "its export names no experiment: export it with --experiment NAME"
         if contract.experiment is not None:
             why = f"experiment {contract.experiment!r} has no `deploy` section"
+            if contract.experiment.startswith("mjlab:"):
+                why = f"no contract can describe {contract.experiment!r}; `bot export` says why"
         raise ValueError(f"the policy cannot run on a robot: {why}")
     for name in ("position_limits", "velocity_limits", "torque_limits"):
         if not np.isfinite(np.array(getattr(control, name), np.float64)).all():
             raise ValueError(
                 f"the policy cannot run on a robot: {name} of its contract must all be finite; got "
-                f"{getattr(control, name)}. Set them in the experiment's `deploy` section and export the policy again"
+                f"{getattr(control, name)}. Set them in its policy.json, or in the experiment's `deploy` section and "
+                "export the policy again"
             )
     if control.filter is not None and control.filter.order != 2:
         raise ValueError(f"the runtime's low-pass filter has order 2; the contract's has {control.filter.order}")
