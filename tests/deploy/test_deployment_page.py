@@ -12,7 +12,7 @@ from body_transformer.deploy.robots.sim_options import SimOptions
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
-FAULTS = PAGE[PAGE.index("`--faults` takes these names, each once") : PAGE.index("A driver is a subclass")]
+FAULTS = PAGE[PAGE.index("`--faults` takes these names, each once") : PAGE.index("`--robot sim` simulates")]
 INSTALL = ("pip wheel --no-deps --wheel-dir build/wheel .", "pip install -r requirements-robot.txt",
            "pip install --no-deps build/wheel/*.whl")  # fmt: skip
 
