@@ -1,6 +1,7 @@
 """Wording of errors: the given name, the known names, and how to install a missing package."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
@@ -49,6 +50,11 @@ def listing(names: Iterable[str]) -> str:
     if len(quoted) > _MAX_LISTED:
         quoted = [*quoted[:_MAX_LISTED], f"… ({len(quoted) - _MAX_LISTED} more)"]
     return ", ".join(quoted) or "none"
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    """Return the names that occur more than once."""
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def unknown(kind: str, given: str, have: Iterable[str]) -> str:

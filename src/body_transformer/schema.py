@@ -9,7 +9,6 @@ import json
 import math
 import textwrap
 import types
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from itertools import pairwise
@@ -17,7 +16,7 @@ from pathlib import Path
 from reprlib import Repr
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from .errors import listing, unknown
+from .errors import listing, repeated, unknown
 
 T = TypeVar("T")
 Low = Annotated[float, -math.inf]
@@ -231,9 +230,8 @@ def _is_flat(values: list[Any]) -> bool:
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    repeated = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
-    if repeated:
-        raise ValueError(f"keys given more than once: {listing(repeated)}")
+    if twice := repeated(key for key, _ in pairs):
+        raise ValueError(f"keys given more than once: {listing(twice)}")
     return dict(pairs)
 
 

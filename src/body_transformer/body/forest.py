@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from ..errors import listing, unknown
+from ..errors import listing, repeated, unknown
 
 Edge = tuple[str, str]
 
@@ -24,9 +23,8 @@ def check_nodes(nodes: Sequence[str]) -> None:
     wrong = [name for name in nodes if not isinstance(name, str) or not name]
     if wrong:
         raise ValueError(f"node names must be non-empty strings; got {wrong[0]!r}")
-    repeated = [name for name, count in Counter(nodes).items() if count > 1]
-    if repeated:
-        raise ValueError(f"node names must differ; given more than once: {listing(repeated)}")
+    if twice := repeated(nodes):
+        raise ValueError(f"node names must differ; given more than once: {listing(twice)}")
 
 
 def check_roots(nodes: Sequence[str], roots: Sequence[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import listing, unknown
+from ..errors import listing, repeated, unknown
 from ..schema import build, documented
 from .graph import BodyGraph
 
@@ -57,7 +56,7 @@ class Term:
             raise ValueError(f"term {self.name!r} of kind {self.kind!r} needs at least one owner; got none")
         if self.kind == "node" and len(self.of) != 1:
             raise ValueError(f"term {self.name!r} belongs to one node; got {listing(self.of)}")
-        twice = [owner for owner, count in Counter(self.of).items() if count > 1]
+        twice = repeated(self.of)
         if twice:
             raise ValueError(f"term {self.name!r} names {listing(twice)} more than once")
 
@@ -279,7 +278,7 @@ def _check_terms(what: str, terms: Sequence[Term], dim: int | None) -> None:
     for term in terms:
         if not isinstance(term, Term):
             raise ValueError(f"{what} terms must be Terms; got {term!r}")
-    twice = [name for name, count in Counter(term.name for term in terms).items() if count > 1]
+    twice = repeated(term.name for term in terms)
     if twice:
         raise ValueError(f"{what} terms must have different names; given more than once: {listing(twice)}")
     size = sum(term.size for term in terms)

@@ -6,12 +6,11 @@ They are the `obs` and `control` sections of a contract; each class checks its o
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..errors import listing
+from ..errors import listing, repeated
 from ..schema import High, Low
 
 Source = Literal[
@@ -147,9 +146,9 @@ class Control:
     """Default command of the policy: forward and sideways m/s, turning rad/s."""
 
     def __post_init__(self) -> None:
-        repeated = [name for name, count in Counter(self.joints).items() if count > 1]
-        if repeated or not self.joints:
-            raise ValueError(f"joints must be different ones, at least one; given more than once: {listing(repeated)}")
+        twice = repeated(self.joints)
+        if twice or not self.joints:
+            raise ValueError(f"joints must be different ones, at least one; given more than once: {listing(twice)}")
         for name in _PER_JOINT:
             if len(getattr(self, name)) != len(self.joints):
                 raise ValueError(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import listing
+from ..errors import listing, repeated
 from .robot import BODY, State, split_body
 
 if TYPE_CHECKING:
@@ -28,8 +27,8 @@ class JointOrder:
             for problem, names in (
                 ("the robot has no", [name for name in contract_joints if name not in robot_joints]),
                 ("the contract has no", [name for name in robot_joints if name not in contract_joints]),
-                ("twice in the robot", _repeated(robot_joints)),
-                ("twice in the contract", _repeated(contract_joints)),
+                ("twice in the robot", repeated(robot_joints)),
+                ("twice in the contract", repeated(contract_joints)),
             )
             if names
         ]
@@ -52,10 +51,6 @@ class JointOrder:
     def state_from_robot(self, state: State) -> Vector:
         """Return the concatenated parts [3 J + 10] of a state of the right shape, in the contract's order."""
         return np.concatenate(state.parts).take(self._state_in_robot)
-
-
-def _repeated(names: Sequence[str]) -> list[str]:
-    return [name for name, count in Counter(names).items() if count > 1]
 
 
 class Measured:
