@@ -6,7 +6,7 @@ import torch
 
 pytest.importorskip("mjlab")
 
-from body_transformer.rl.envs.cpu import CpuEnv
+from body_transformer.rl.envs.cpu import CpuEnv, scene_model
 from body_transformer.rl.envs.mjlab import terms_of
 
 from ..environments import task_cfg
@@ -56,4 +56,7 @@ def test_robots_differ_in_plain_mujoco_too():
         assert model_fields["body_subtreemass"][trunk] == pytest.approx(
             12.454 + float(parameters.added_mass[k]), abs=1e-3
         )
-    assert model.body_mass[trunk] == pytest.approx(4.714)
+    plain = scene_model(task_cfg("a1-walk", 3))
+    assert model.body_mass[trunk] == plain.body_mass[trunk] == pytest.approx(4.714)
+    assert model.stat.meaninertia == plain.stat.meaninertia, "the solver of every thread has the same tolerance"
+    assert np.array_equal(model.dof_M0, plain.dof_M0)

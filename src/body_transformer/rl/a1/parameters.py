@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -70,26 +71,18 @@ class A1Parameters:
         return (self.friction + 1.0) / 2
 
     def model_fields(self, model: mujoco.MjModel) -> list[dict[str, np.ndarray]]:
-        """Return the fields of a plain model that differ between robots, per robot; leave the model as it was."""
-        data, trunk = mujoco.MjData(model), model.body(f"robot/{BASE}").id
-        plain = {name: getattr(model, name).copy() for name in (*FIELDS, *DERIVED)}
+        """Return the fields of a model of plain MuJoCo that differ between robots, per robot."""
+        varied, data, trunk = copy.copy(model), mujoco.MjData(model), model.body(f"robot/{BASE}").id
         found = []
         for k in range(len(self.friction)):
-            mass = plain["body_mass"][trunk] + float(self.added_mass[k])
-            model.body_mass[trunk] = mass
-            model.body_inertia[trunk] = plain["body_inertia"][trunk] * mass / plain["body_mass"][trunk]
-            model.body_ipos[trunk] = plain["body_ipos"][trunk] + self.com_offset[k].numpy()
-            model.pair_friction[:, :2] = float(self.contact_friction[k])
-            mujoco.mj_setConst(model, data)
-            found.append({name: getattr(model, name).copy() for name in plain})
-        set_fields(model, plain)
+            mass = model.body_mass[trunk] + float(self.added_mass[k])
+            varied.body_mass[trunk] = mass
+            varied.body_inertia[trunk] = model.body_inertia[trunk] * mass / model.body_mass[trunk]
+            varied.body_ipos[trunk] = model.body_ipos[trunk] + self.com_offset[k].numpy()
+            varied.pair_friction[:, :2] = float(self.contact_friction[k])
+            mujoco.mj_setConst(varied, data)
+            found.append({name: getattr(varied, name).copy() for name in (*FIELDS, *DERIVED)})
         return found
-
-
-def set_fields(model: mujoco.MjModel, fields: dict[str, np.ndarray]) -> None:
-    """Write the fields of one robot into the model."""
-    for name, values in fields.items():
-        getattr(model, name)[:] = values
 
 
 @requires_model_fields(*FIELDS, recompute=RecomputeLevel.set_const)

@@ -30,7 +30,7 @@ from .model import (
     TORQUE_LIMIT,
 )
 from .options import WalkOptions
-from .parameters import A1Parameters, set_fields
+from .parameters import A1Parameters
 from .terrain import Terrain, place
 
 CONTACT_N = 1.0
@@ -223,7 +223,8 @@ class A1s(TaskRobots[A1State]):
 
     def fit_model(self, k: int, model: mujoco.MjModel) -> None:
         """Write the parameters of robot k, and the ground under it, into a model of plain MuJoCo."""
-        set_fields(model, self._model_fields[k])
+        for name, values in self._model_fields[k].items():
+            getattr(model, name)[:] = values
         self.planes.fit_model(k, model)
 
     def _read_joints(self) -> None:
@@ -267,10 +268,9 @@ def draw_starts(
     (low, high), (q_ids, v_ids) = joint_ranges(model, JOINTS), joint_ids(model, JOINTS)
     root = model.joint("robot/root")
     q, v = int(root.qposadr[0]), int(root.dofadr[0])
-    qpos = np.tile(model.key_qpos[0] if model.nkey else model.qpos0, (count, 1))
+    qpos = np.tile(model.key_qpos[0], (count, 1))  # the trunk is level
     qvel = np.zeros((count, model.nv))
     qpos[:, q : q + 3] = place(rng, count, task.terrain)
-    qpos[:, q + 3 : q + 7] = 1.0, 0.0, 0.0, 0.0
     factors = rng.uniform(*POSE_FACTOR, (count, len(JOINTS)))
     qpos[:, q_ids] = np.clip(np.array(DEFAULT_POSE) * factors, low, high)
     qvel[:, v_ids] = rng.uniform(-JOINT_VEL, JOINT_VEL, (count, len(JOINTS)))

@@ -196,7 +196,7 @@ class TaskRobots(ABC, Generic[S]):
         """Continue from those of a checkpoint's tensors that `training_state` wrote."""
 
     def prepare_model(self, model: mujoco.MjModel) -> None:
-        """Compute what `fit_model` needs; the model is the same afterwards. For plain MuJoCo."""
+        """Compute what `fit_model` needs, without changing the model. For plain MuJoCo."""
 
     def fit_model(self, k: int, model: mujoco.MjModel) -> None:
         """Write the parameters of robot k and the ground under it into a model of plain MuJoCo."""
