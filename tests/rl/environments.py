@@ -54,6 +54,12 @@ def make_env(task: str, change: Callable[[Any], None] = lambda cfg: None, num_en
     return env
 
 
+def random_actions(steps: int, name: str = "humanoid-mod", seed: int = 1, scale: float = 1.0) -> Tensor:
+    """Return actions of 8 robots of one of our tasks, [steps, 8, A]."""
+    sizes = (steps, 8, 12 if name == "a1-walk" else 21)
+    return scale * torch.randn(sizes, generator=torch.Generator().manual_seed(seed))
+
+
 def settle(env: Any) -> None:
     """Compute everything that follows from positions and velocities, and the sensors."""
     env.sim.forward()

@@ -11,16 +11,11 @@ pytest.importorskip("mjlab")
 from body_transformer.rl.envs.mjlab import terms_of
 from body_transformer.rl.envs.world import World
 
-from .environments import check_no_host_traffic
+from .environments import check_no_host_traffic, random_actions
 
 TASKS = ("humanoid-mod", "humanoid-hill", "humanoid-board", "a1-walk")
 QUIET = {"a1-walk": {"noise": False}}
 """Options without which two environments differ."""
-
-
-def random_actions(steps: int, name: str, seed: int = 1, scale: float = 1.0) -> torch.Tensor:
-    sizes = (steps, 8, 12 if name == "a1-walk" else 21)
-    return scale * torch.randn(sizes, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,7 @@ from body_transformer.rl.a1.model import DEFAULT_POSE, JOINTS, KD, KP
 from body_transformer.rl.envs.mjlab import terms_of
 from body_transformer.rl.infer_layout import infer_layout
 
-
-def random_actions(steps: int, num_envs: int = 8, seed: int = 1, scale: float = 0.5) -> torch.Tensor:
-    return scale * torch.randn(steps, num_envs, 12, generator=torch.Generator().manual_seed(seed))
-
+from ..environments import random_actions
 
 # -- observations ------------------------------------------------------------------------------------------------------
 
@@ -42,7 +39,7 @@ def test_the_critic_observes_true_values_and_the_actor_noise_within_its_bounds(e
     robots = terms_of(made).robots
     most = torch.tensor([0.0] * 3 + [0.05] * 6 + [0.0] * 3 + [0.01] * 12 + [0.075] * 12 + [0.0] * 12)
     errors = []
-    for action in random_actions(20):
+    for action in random_actions(20, "a1-walk", scale=0.5):
         obs, *_ = made.step(action)
         actor, critic = obs["actor"], obs["critic"]
         assert (actor[:, :3] == 0).all()
@@ -89,7 +86,7 @@ def test_start_states_have_the_distributions_of_the_paper(env):
 def test_a_fresh_episode_keeps_nothing_of_the_previous_one(env):
     made = env("a1-walk", noise=False)
     state = terms_of(made).robots.state
-    for action in random_actions(15):
+    for action in random_actions(15, "a1-walk", scale=0.5):
         made.step(action)
     made.episode_length_buf[:] = 999
     obs, _, died, late, _ = made.step(torch.ones(8, 12))
@@ -208,7 +205,7 @@ def test_the_reward_is_the_papers_sum_times_002_and_never_negative(env):
     made = env("a1-walk")
     robots = terms_of(made).robots
     zeros = 0
-    for action in random_actions(40):
+    for action in random_actions(40, "a1-walk", scale=0.5):
         _, reward, died, late, _ = made.step(action)
         s = robots.state
         w, x, y, z = s.root.quat.unbind(-1)
@@ -262,7 +259,7 @@ def test_air_time_counts_the_seconds_until_a_foot_lands(env):
 def test_positions_of_knees_feet_and_corners_are_those_of_mujoco(env):
     made = env("a1-walk")
     robots, model = terms_of(made).robots, made.sim.mj_model
-    for action in random_actions(12):
+    for action in random_actions(12, "a1-walk", scale=0.5):
         made.step(action)
     found = robots.planes.centres(robots.state.joint_pos, robots.state.root)
     feeler_of = dict(zip(model.pair_geom1.tolist(), model.pair_geom2.tolist(), strict=True))

@@ -15,11 +15,9 @@ from body_transformer.rl.humanoid import terms
 from body_transformer.rl.humanoid.hill import on_height_field
 from body_transformer.rl.humanoid.model import BODIES, JOINTS
 
+from ..environments import random_actions
+
 TASKS = ("humanoid-mod", "humanoid-hill", "humanoid-board")
-
-
-def random_actions(steps: int, num_envs: int = 8, seed: int = 1) -> torch.Tensor:
-    return torch.randn(steps, num_envs, 21, generator=torch.Generator().manual_seed(seed))
 
 
 # -- against plain MuJoCo ----------------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from body_transformer.rl.humanoid.ground import FaceTable
 from body_transformer.rl.humanoid.hill import on_height_field
 from body_transformer.rl.registry import make_env_cfg
 
+from ..environments import random_actions
+
 GROUND = hill.ground(seed=0)
 FOOT_RADIUS, FOOT_HALF = 0.027, 0.1055
 STILL = torch.zeros(8, 21)
@@ -179,7 +181,7 @@ def test_a_plane_lies_where_its_feeler_is_when_the_physics_meets_it(env, faces):
     feelers = [k for k in range(model.ngeom) if is_feeler(model, k)]
     radius = torch.tensor(model.geom_size[feelers, :1], dtype=torch.float32)
     apart = []
-    for action in 0.3 * torch.randn(40, 8, 21, generator=torch.Generator().manual_seed(0)):
+    for action in random_actions(40, seed=0, scale=0.3):
         met = ~made.step(action)[2]
         centre, planes = made.sim.data.geom_xpos[:, feelers], robots.planes
         have = ((centre - planes.point) * planes.normal).sum(-1)
