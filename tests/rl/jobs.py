@@ -1,16 +1,19 @@
 """Small training runs on the CPU."""
 
 import json
+from contextlib import closing
 
 import pytest
 
 pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
-from body_transformer import PolicyConfig
+from body_transformer import Policy, PolicyConfig
 from body_transformer.rl.config import RlConfig
-from body_transformer.rl.train import RlJob
+from body_transformer.rl.train import RlJob, TrainingLoop, train
 from body_transformer.run import Run
 from body_transformer.schema import plain
+from body_transformer.training.progress import Progress
+from body_transformer.training.ranks import Ranks
 
 SMALL = PolicyConfig(
     variant="bot-mix", embed_dim=8, num_layers=2, ff_dim=8, head="gaussian", init="normal", obs_clip=5.0
@@ -22,6 +25,16 @@ def job(folder, max_iterations, resume=False, task="humanoid-mod", **options) ->
     config = RlConfig(task, max_iterations=max_iterations, **QUICK | {"eval_every": None} | options)
     run = Run.open(folder) if resume else Run.create(folder, {"name": task, "rl": plain(config)})
     return RlJob(run, SMALL, config, seed=0, device="cpu", resume=resume)
+
+
+def run(job: RlJob) -> Policy:
+    """Run a training quietly and return its policy."""
+    return train(job, Progress(quiet=True))
+
+
+def started(job: RlJob, ranks: Ranks = Ranks()) -> closing[TrainingLoop]:  # noqa: B008
+    """Return the quiet training loop of one process, which is closed at the end of a `with` statement."""
+    return closing(TrainingLoop(job, ranks, Progress(quiet=True)))
 
 
 def lines(folder) -> list[dict]:

@@ -1,7 +1,6 @@
 """A value that is not finite ends the training with a message, and the environments concerned are saved."""
 
 import math
-from contextlib import closing
 
 import pytest
 import torch
@@ -10,11 +9,9 @@ from safetensors.torch import load_file
 pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
 from body_transformer.checkpoint import newest_checkpoint
-from body_transformer.rl.train import TrainingLoop, train
-from body_transformer.training.progress import Progress
 from body_transformer.training.ranks import Ranks
 
-from .jobs import QUICK, job, lines
+from .jobs import QUICK, job, lines, run, started
 
 
 def test_a_state_that_is_not_finite_ends_the_training_and_is_saved(tmp_path, monkeypatch):
@@ -30,7 +27,7 @@ def test_a_state_that_is_not_finite_ends_the_training_and_is_saved(tmp_path, mon
     monkeypatch.setattr(FastEnv, "step", spoiled)
     message = r"physics gave values that .* in 1 of 4 environments at iteration 2; .*broken_states_0\.safetensors"
     with pytest.raises(ValueError, match=message):
-        train(job(tmp_path / "run", 3, checkpoint_every_s=1e-9), Progress(quiet=True))
+        run(job(tmp_path / "run", 3, checkpoint_every_s=1e-9))
     kept = load_file(tmp_path / "run" / "broken_states_0.safetensors")
     assert kept["env_ids"].tolist() == [2]
     assert kept["obs.actor"].shape == (4, 1, 100)
@@ -40,9 +37,7 @@ def test_a_state_that_is_not_finite_ends_the_training_and_is_saved(tmp_path, mon
 
 
 def test_a_state_of_an_mjlab_task_that_is_not_finite_is_saved(tmp_path):
-    with closing(
-        TrainingLoop(job(tmp_path / "run", 1, task="mjlab:Mjlab-Cartpole-Balance"), Ranks(), Progress())
-    ) as loop:
+    with started(job(tmp_path / "run", 1, task="mjlab:Mjlab-Cartpole-Balance")) as loop:
         data = loop.env.sim.data
         data.qvel[1] = torch.nan
         loop.collector.collect()
@@ -55,9 +50,7 @@ def test_a_state_of_an_mjlab_task_that_is_not_finite_is_saved(tmp_path):
 
 
 def test_a_state_that_breaks_in_the_last_step_of_a_rollout_is_saved(tmp_path):
-    with closing(
-        TrainingLoop(job(tmp_path / "run", 1, task="mjlab:Mjlab-Cartpole-Balance"), Ranks(), Progress())
-    ) as loop:
+    with started(job(tmp_path / "run", 1, task="mjlab:Mjlab-Cartpole-Balance")) as loop:
         env = loop.env
         step, taken = env.step, []
 
@@ -75,7 +68,7 @@ def test_a_state_that_breaks_in_the_last_step_of_a_rollout_is_saved(tmp_path):
 
 def test_actions_that_are_not_finite_are_attributed_to_the_policy(tmp_path):
     """The last optimizer step may break the weights although the loss before it was finite."""
-    with closing(TrainingLoop(job(tmp_path / "run", 1), Ranks(), Progress(quiet=True))) as loop:
+    with started(job(tmp_path / "run", 1)) as loop:
         loop.learner.actor.network.net.detokenizer.bias.data[3] = torch.nan
         with pytest.raises(ValueError, match="the policy gave actions that are not finite in 4 of 4 environments at "):
             loop.iterate(None)
@@ -84,7 +77,7 @@ def test_actions_that_are_not_finite_are_attributed_to_the_policy(tmp_path):
 @pytest.mark.parametrize(("robots", "said"), [([2], "1 of 4"), ([], "4 of 4")])
 def test_a_loss_that_is_not_finite_ends_the_training_and_its_data_are_saved(tmp_path, robots, said):
     """If no environment is the cause, all of them are saved."""
-    with closing(TrainingLoop(job(tmp_path / "run", 1), Ranks(), Progress(quiet=True))) as loop:
+    with started(job(tmp_path / "run", 1)) as loop:
         loop.save()
         ppo = loop.learner.ppo
         update = ppo.update
@@ -106,7 +99,7 @@ def test_a_loss_that_is_not_finite_ends_the_training_and_its_data_are_saved(tmp_
 def test_every_process_saves_its_own_broken_states(tmp_path):
     begun = job(tmp_path / "run", 1)
     for rank, robot in ((0, 1), (1, 0)):
-        with closing(TrainingLoop(begun, Ranks(rank, rank, 2), Progress(quiet=True))) as loop:
+        with started(begun, Ranks(rank, rank, 2)) as loop:
             loop.env.robots.world.qvel[robot] = torch.nan
             loop.collector.collect()
             with pytest.raises(ValueError, match=f"1 of 2 environments .*broken_states_{rank}"):
@@ -126,14 +119,14 @@ def test_an_episode_that_the_simulator_breaks_is_counted_and_training_continues(
         return step(self, action)
 
     monkeypatch.setattr(FastEnv, "step", spoiled)
-    train(job(tmp_path / "run", 3), Progress(quiet=True))
+    run(job(tmp_path / "run", 3))
     assert [line["train/broken"] for line in lines(tmp_path / "run") if "train/broken" in line] == [0, 1, 0]
 
 
 def test_the_last_good_checkpoint_is_the_newest(tmp_path):
     """The newest has the largest number; as text, 9 would come after 10."""
     folder = tmp_path / "run"
-    with closing(TrainingLoop(job(folder, 1), Ranks(), Progress(quiet=True))) as loop:
+    with started(job(folder, 1)) as loop:
         for iteration in (9, 10):
             loop.iteration = iteration
             loop.save()
@@ -142,7 +135,7 @@ def test_the_last_good_checkpoint_is_the_newest(tmp_path):
 
 def test_weights_that_are_not_finite_are_never_saved(tmp_path):
     folder = tmp_path / "run"
-    with closing(TrainingLoop(job(folder, 2), Ranks(), Progress(quiet=True))) as loop:
+    with started(job(folder, 2)) as loop:
         loop.iteration = 1
         loop.save()
         next(loop.learner.critic.parameters()).data.fill_(float("nan"))

@@ -1,7 +1,6 @@
 """A resumed training by PPO continues with the whole saved state."""
 
 import shutil
-from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -11,18 +10,17 @@ pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
 from body_transformer.checkpoint import newest_checkpoint
 from body_transformer.rl.envs.fast import FastEnv
-from body_transformer.rl.train import TrainingLoop, train
-from body_transformer.training.progress import Progress
+from body_transformer.rl.train import TrainingLoop
 from body_transformer.training.ranks import Ranks
 from body_transformer.training.stopping import StopRequest
 
-from .jobs import SMALL, job, lines
+from .jobs import SMALL, job, lines, run, started
 
 
 @pytest.fixture(scope="module")
 def _trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "run"
-    train(job(folder, 2), Progress(quiet=True))
+    run(job(folder, 2))
     return folder
 
 
@@ -34,7 +32,7 @@ def folder(_trained, tmp_path):
 
 def test_a_resumed_run_continues_its_steps_its_log_and_its_optimizer(folder):
     before = newest_checkpoint(folder)
-    train(job(folder, 3, resume=True), Progress(quiet=True))
+    run(job(folder, 3, resume=True))
     after = newest_checkpoint(folder)
     assert [line["step"] for line in lines(folder)] == [1, 2, 2, 3, 3]
     assert (before.step, after.step) == (2, 3)
@@ -46,7 +44,7 @@ def test_a_resumed_run_continues_its_steps_its_log_and_its_optimizer(folder):
 
 def test_a_resumed_run_restores_everything_that_was_saved(folder):
     saved = newest_checkpoint(folder).state
-    with closing(TrainingLoop(job(folder, 3, resume=True), Ranks(), Progress(quiet=True))) as loop:
+    with started(job(folder, 3, resume=True)) as loop:
         assert torch.equal(torch.get_rng_state(), saved.tensors["random.cpu"])
         ppo = loop.learner.ppo
         found = ppo.training_state()
@@ -68,9 +66,9 @@ def test_robots_of_a_resumed_run_start_on_the_saved_terrain_levels(tmp_path, mon
 
     monkeypatch.setattr(FastEnv, "training_state", lambda env: {"terrain_levels": torch.tensor([3, 1, 4, 1])})
     monkeypatch.setattr(FastEnv, "restore", restore)
-    train(job(folder, 1), Progress(quiet=True))
+    run(job(folder, 1))
     assert put == []
-    with closing(TrainingLoop(job(folder, 2, resume=True), Ranks(), Progress(quiet=True))) as loop:
+    with started(job(folder, 2, resume=True)) as loop:
         assert put == [[3, 1, 4, 1]]
         assert loop.env.episode_length_buf.tolist() == [0] * 4, "a reset puts them there"
 
@@ -80,7 +78,7 @@ def test_a_run_with_a_fixed_deviation_can_be_resumed(tmp_path, std_type):
     folder, fixed = tmp_path / "run", replace(SMALL, std="fixed", init_std=0.5)
     for resume in (False, True):
         settings = replace(job(folder, 2, resume=resume, std_type=std_type), policy=fixed)
-        with closing(TrainingLoop(settings, Ranks(), Progress(quiet=True))) as loop:
+        with started(settings) as loop:
             loop.iterate(None)
             loop.save()
     assert newest_checkpoint(folder).step == 2
@@ -88,7 +86,7 @@ def test_a_run_with_a_fixed_deviation_can_be_resumed(tmp_path, std_type):
 
 
 def test_the_count_of_steps_stays_right_if_a_run_is_resumed_with_more_robots(folder):
-    train(job(folder, 3, resume=True, num_envs=8), Progress(quiet=True))
+    run(job(folder, 3, resume=True, num_envs=8))
     assert [line["env_steps"] for line in lines(folder)] == [16, 32, 32, 64, 64]
 
 
@@ -101,11 +99,11 @@ def test_a_run_killed_before_its_final_evaluation_is_evaluated_when_it_is_resume
     whole = TrainingLoop.finish
     monkeypatch.setattr(TrainingLoop, "finish", die)
     with pytest.raises(KeyboardInterrupt):
-        train(job(folder, 2), Progress(quiet=True))
+        run(job(folder, 2))
     assert newest_checkpoint(folder).step == 2
     assert not (folder / "evaluation.json").exists()
     monkeypatch.setattr(TrainingLoop, "finish", whole)
-    train(job(folder, 2, resume=True), Progress(quiet=True))
+    run(job(folder, 2, resume=True))
     assert [line["step"] for line in lines(folder)] == [1, 2, 2]
     assert (folder / "evaluation.json").is_file()
 
@@ -116,9 +114,9 @@ def test_a_run_resumed_beyond_its_end_is_not_marked_as_finished_meanwhile(folder
         r"actor does not fit this run: 6 tensors differ, such as .*is \[8\] in the checkpoint and \[16\] in this run"
     )
     with pytest.raises(ValueError, match=message):
-        train(replace(longer, policy=replace(SMALL, ff_dim=16)), Progress(quiet=True))  # before it continues
+        run(replace(longer, policy=replace(SMALL, ff_dim=16)))  # before it continues
     assert (folder / "evaluation.json").is_file()
-    with closing(TrainingLoop(longer, Ranks(), Progress(quiet=True))) as loop:
+    with started(longer) as loop:
         loop.iterate = lambda log: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[assignment]
         with pytest.raises(KeyboardInterrupt), StopRequest() as stop:
             loop.run(stop)
@@ -130,7 +128,7 @@ def test_a_run_resumed_only_for_its_final_evaluation_does_not_rewrite_the_checkp
     (folder / "evaluation.json").unlink()
     files = sorted((folder / "checkpoints" / "2").iterdir())
     before = [file.stat().st_ino for file in files]
-    train(job(folder, 2, resume=True), Progress(quiet=True))
+    run(job(folder, 2, resume=True))
     assert (folder / "evaluation.json").exists()
     assert [file.stat().st_ino for file in files] == before
 
@@ -138,7 +136,7 @@ def test_a_run_resumed_only_for_its_final_evaluation_does_not_rewrite_the_checkp
 def test_a_checkpoint_of_another_architecture_is_refused_in_one_line(folder):
     other = replace(job(folder, 3, resume=True), policy=replace(SMALL, variant="mlp"))
     with pytest.raises(ValueError, match=r"the checkpoint's actor does not fit .* and missing in this run") as error:
-        train(other, Progress(quiet=True))
+        run(other)
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 600
 
@@ -146,7 +144,7 @@ def test_a_checkpoint_of_another_architecture_is_refused_in_one_line(folder):
 def test_every_process_of_a_resumed_run_has_its_own_random_numbers(folder):
     drawn = []
     for rank in (0, 1, 1):
-        with closing(TrainingLoop(job(folder, 3, resume=True), Ranks(rank, rank, 2), Progress(quiet=True))):
+        with started(job(folder, 3, resume=True), Ranks(rank, rank, 2)):
             drawn.append(torch.rand(3).tolist())
     assert drawn[0] != drawn[1]
     assert drawn[1] == drawn[2]

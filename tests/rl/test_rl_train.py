@@ -5,7 +5,6 @@ import math
 import os
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,24 +15,22 @@ pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 from body_transformer import Critic, Policy
 from body_transformer.checkpoint import newest_checkpoint
 from body_transformer.rl.config import RlConfig
-from body_transformer.rl.train import TrainingLoop, train
 from body_transformer.run import Run
-from body_transformer.training.progress import Progress
 from body_transformer.training.ranks import Ranks
 
-from .jobs import SMALL, job, lines
+from .jobs import SMALL, job, lines, run, started
 
 
 @pytest.fixture(scope="module")
 def often(tmp_path_factory):
     """A run of three iterations with an evaluation after each."""
     folder = tmp_path_factory.mktemp("runs") / "often"
-    train(job(folder, 3, eval_every=1), Progress(quiet=True))
+    run(job(folder, 3, eval_every=1))
     return folder
 
 
 def test_a_training_logs_every_iteration_and_saves_the_policy(tmp_path):
-    policy = train(job(tmp_path / "run", 3, eval_every=2, num_steps_per_env=24), Progress(quiet=True))
+    policy = run(job(tmp_path / "run", 3, eval_every=2, num_steps_per_env=24))
     found = lines(tmp_path / "run")
     assert [line["step"] for line in found] == [1, 2, 2, 3, 3]
     assert [line["env_steps"] for line in found] == [96, 192, 192, 288, 288]
@@ -54,7 +51,7 @@ def test_a_training_logs_every_iteration_and_saves_the_policy(tmp_path):
 def test_the_final_evaluation_marks_the_run_as_finished_and_its_starts_do_not_depend_on_the_length_of_training(
     tmp_path, often
 ):
-    train(job(tmp_path / "run", 1), Progress(quiet=True))
+    run(job(tmp_path / "run", 1))
     short, long = (json.loads((folder / "evaluation.json").read_text()) for folder in (tmp_path / "run", often))
     assert short["num_episodes"] == 2
     assert short["seed"] == long["seed"]
@@ -67,7 +64,7 @@ def test_the_final_evaluation_marks_the_run_as_finished_and_its_starts_do_not_de
 
 
 def test_evaluations_do_not_change_the_training(tmp_path, often):
-    train(job(tmp_path / "none", 3, eval_every=None), Progress(quiet=True))
+    run(job(tmp_path / "none", 3, eval_every=None))
     without, with_evaluations = (
         [line["train/value"] for line in lines(folder) if "train/value" in line]
         for folder in (tmp_path / "none", often)
@@ -113,7 +110,7 @@ def test_two_processes_train_one_policy(tmp_path):
 def test_processes_begin_with_the_same_weights_and_explore_differently(tmp_path):
     begun, weights, drawn = job(tmp_path / "run", 1), [], []
     for rank in (0, 1):
-        with closing(TrainingLoop(begun, Ranks(rank, rank, 2), Progress(quiet=True))) as loop:
+        with started(begun, Ranks(rank, rank, 2)) as loop:
             drawn.append(torch.rand(3).tolist())
             weights.append(loop.learner.actor.network.net.state_dict())
     assert drawn[0] != drawn[1]
@@ -124,7 +121,7 @@ def test_processes_begin_with_the_same_weights_and_explore_differently(tmp_path)
 def test_the_standard_deviation_of_actions_falls_to_the_final_one(tmp_path, std_type):
     bounds = {"final_std": 0.04, "std_iterations": 2, "std_type": std_type}
     found = []
-    with closing(TrainingLoop(job(tmp_path / "run", 3, **bounds), Ranks(), Progress(quiet=True))) as loop:
+    with started(job(tmp_path / "run", 3, **bounds)) as loop:
         for _ in range(3):
             loop.iterate(None)
             found.append(loop.learner.policy().log_std.exp().max().item())
@@ -138,7 +135,7 @@ def test_the_standard_deviation_of_actions_falls_to_the_final_one(tmp_path, std_
 def test_a_deviation_below_the_bound_is_unchanged_and_without_a_bound_any_deviation_is(tmp_path, std_type):
     for final, expected in ((0.5, 0.3), (0.1, 0.1), (None, 0.3)):
         settings = job(tmp_path / f"run{final}", 1, final_std=final, std_iterations=10, std_type=std_type)
-        with closing(TrainingLoop(settings, Ranks(), Progress(quiet=True))) as loop:
+        with started(settings) as loop:
             (parameter,) = loop.learner.actor.distribution.parameters()
             parameter.data.fill_(0.3 if std_type == "scalar" else math.log(0.3))
             loop.learner.limit_std(1000)  # long after std_iterations, the bound is the final one

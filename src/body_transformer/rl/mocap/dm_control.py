@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ...body.layout import UNUSED
 from ...experiment import load_experiment
 from ...imitation.tasks.mocap.snippets import Snippet
 from ...imitation.tasks.mocap.task import MAX_PROCESSES, make_env
@@ -34,8 +35,7 @@ def play(policy: Policy, options: ExpertOptions, count: int, progress: Callable[
     servo = Servo.of_walker("cpu", torch.float32)
     follow = following(servo, clips, snippets)
     layout, device = load_experiment("mocapact").layout(), policy.normalizer.shift.device
-    places = [layout.obs_slices[term.name] for term in layout.obs if term.kind != "unused"]
-    used = np.concatenate([np.arange(place.start, place.stop) for place in places])
+    used = np.flatnonzero(layout.obs_node_ids != UNUSED)
 
     @torch.inference_mode()
     def correct(obs: Floats) -> Floats:
