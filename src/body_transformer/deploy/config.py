@@ -25,6 +25,8 @@ PerJoint = float | Named | Mapping[str, float]
 Numbers = Mapping[str, tuple[float, ...]]
 """Name -> one number per joint."""
 Limits = tuple[float, float]
+_DRIVEN = ("joints", "actuators")
+"""Kinds of terms whose actions may have a joint each."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ def contract_sections(
     """
     from .robot_model import model_name, portable, robot_limits  # needs MuJoCo
 
-    joints = _joints(layout)
+    joints = _joints(layout, robot)
     positions, torques = robot_limits(robot, joints)
     named = {
         "range_middle": tuple((low + high) / 2 for low, high in positions),
@@ -188,8 +190,13 @@ def unsourced(term: Term) -> ContractTerm:
     return ContractTerm(term.name, term.size, "", (0.0,) * term.size, (1.0,) * term.size, None)
 
 
-def _joints(layout: Layout) -> tuple[str, ...]:
-    joints = tuple(joint for term in layout.actions for joint in term.of if term.kind == "joints")
+def _joints(layout: Layout, robot: Path | MjSpec) -> tuple[str, ...]:
+    """Return the joint of each action: its own, or the one that its actuator drives."""
+    from .robot_model import driven_joints
+
+    actuated = [name for term in layout.actions for name in term.of if term.kind == "actuators"]
+    driven = driven_joints(robot, actuated) if actuated else {}
+    joints = tuple(driven.get(name, name) for term in layout.actions for name in term.of if term.kind in _DRIVEN)
     if len(joints) != layout.action_dim:
         raise ValueError("an experiment with a deploy section needs a joint for every action; some actions have none")
     return joints

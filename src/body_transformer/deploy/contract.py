@@ -271,12 +271,18 @@ def _part(control: Control | None, names: Sequence[str]) -> dict[str, Any] | Non
 
 
 def _check_control(control: Control, obs: Sequence[ContractTerm], layout: Layout) -> None:
-    joints = tuple(joint for term in layout.actions for joint in term.of if term.kind == "joints")
-    if control.joints != joints or layout.action_dim != len(joints):
-        raise ValueError(f"control.joints must be the layout's, in its order: {joints}; got {control.joints}")
-    owners = {term.name: term.of for term in layout.obs if term.kind == "joints"}
+    parts = [(term.kind, part) for term in layout.actions for part in term.of]
+    graph, names = layout.graph, tuple(part for _, part in parts)
+    nodes = [{"joints": graph.joints, "actuators": graph.actuators}.get(kind, {}).get(part) for kind, part in parts]
+    is_same = all(
+        kind == "actuators" or part == joint for (kind, part), joint in zip(parts, control.joints, strict=False)
+    )
+    if [graph.joints.get(joint) for joint in control.joints] != nodes or not is_same or layout.action_dim != len(parts):
+        raise ValueError(f"control.joints must be the layout's, in its order: {names}; got {control.joints}")
+    owners = {term.name: term.of for term in layout.obs if term.kind in ("joints", "actuators")}
     for term in obs:
-        if term.source in JOINT_SOURCES and owners.get(term.name) != joints:
+        allowed = (control.joints, names) if term.source == "previous_action" else (control.joints,)
+        if term.source in JOINT_SOURCES and owners.get(term.name) not in allowed:
             raise ValueError(
                 f"obs term {term.name!r} must be of the actuated joints, in their order; its source is {term.source}"
             )

@@ -117,6 +117,20 @@ def robot_limits(robot: Path | mujoco.MjSpec, joints: Sequence[str]) -> tuple[tu
     return tuple(positions), tuple(torques)
 
 
+def driven_joints(robot: Path | mujoco.MjSpec, actuators: Sequence[str]) -> dict[str, str]:
+    """Return actuator -> the joint that it drives; an actuator of a tendon, site or body is an error."""
+    spec = mujoco.MjSpec.from_file(str(robot)) if isinstance(robot, Path) else robot
+    joints = {
+        actuator.name or f"actuator_{k}": actuator.target
+        for k, actuator in enumerate(spec.actuators)
+        if actuator.trntype in (mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT)
+    }
+    without = [name for name in actuators if name not in joints]
+    if without:
+        raise ValueError(f"an experiment with a deploy section needs a joint for every action; {without[0]!r} has none")
+    return {name: joints[name] for name in actuators}
+
+
 def _strength(model: Any, motor: int) -> float:
     """Return the motor's largest torque in Nm: gear x the smaller of its control and force limits.
 
