@@ -6,7 +6,7 @@ import math
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from ..deploy.robots.sim_options import SimOptions
 from ..deploy.runtime import Runtime, check
 from ..deploy.runtime_config import MAX_COMMAND, RuntimeConfig, control_of
 from ..deploy.safety import SafetyConfig
-from .deploy_log import log_folder, print_result, print_result_json, robot_report, save
+from .deploy_log import log_folder, print_result, robot_report, save
 from .deploy_terminal import Emergency, live_line, stop_key
 from .output import print_json
 
@@ -131,10 +131,14 @@ def run_settings(options: Namespace, robot: type[Robot]) -> tuple[RuntimeConfig,
 def finish(options: Namespace, runtime: Runtime, folder: Path) -> Path | None:
     """Write the log and print the summary; return the log's folder."""
     report = robot_report(runtime.robot)
-    log = save(runtime, folder, options.robot, report)
+    log, result = save(runtime, folder, options.robot, report), runtime.result()
     name = runtime.contract.experiment or "policy"
     with suppress(OSError, UnicodeError):  # the exit status does not depend on the reader; `main` reports lost output
-        (print_result_json if options.json else print_result)(name, options.robot, runtime.result(), log, report)
+        if options.json:
+            facts = asdict(result) | {"stop": result.stop and str(result.stop)}
+            print_json({"experiment": name, "robot": options.robot, **facts, "report": report, "log": log and str(log)})
+        else:
+            print_result(name, options.robot, result, log, report)
     return log
 
 

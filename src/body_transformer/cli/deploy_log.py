@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from ..deploy.runtime import RunResult, Runtime
 from ..deploy.saved_log import holds_log, link_trouble
 from ..files import check_writable, try_lock
 from ..schema import plain
-from .output import complain, print_json
+from .output import complain
 
 DEFAULT = Path("deployments")
 
@@ -123,12 +122,3 @@ def described(report: dict[str, Any]) -> str:
         return f"the robot {fell}, {way} at {report['mean_speed_mps']:.2f} m/s"
     except (KeyError, TypeError, ValueError):
         return f"the robot reports: {', '.join(f'{name} {value}' for name, value in report.items())}"
-
-
-def print_result_json(
-    name: str, robot: str, result: RunResult, log: Path | None, report: dict[str, Any] | None
-) -> None:
-    """Print the summary as one JSON object."""
-    facts = asdict(result) | {"stop": result.stop and str(result.stop)}
-    where = None if log is None else str(log)
-    print_json({"experiment": name, "robot": robot, **facts, "report": report, "log": where})
