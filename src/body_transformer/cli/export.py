@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from ..errors import unknown
-from ..policy_folder import find_policy
+from ..policy_folder import MODEL, find_policy
 from ..rl.registry import MJLAB, names, need_mjlab
 from ..run import Run
 from .output import print_json
@@ -17,7 +17,7 @@ from .run_options import Flag
 
 if TYPE_CHECKING:
     from ..deploy.config import Sections
-    from ..deploy.export import Trained
+    from ..deploy.export import Exported, Trained
     from ..policy_folder import PolicyFolder
 
 
@@ -43,7 +43,6 @@ def main(args: list[str]) -> None:
     options = tyro.cli(Export, prog="bot export", args=args)
     from ..deploy.export import export, find_trained
     from ..experiment import load_experiment
-    from ..policy_folder import MODEL
 
     asked = options.experiment
     if asked is not None and not asked.startswith(MJLAB):
@@ -57,32 +56,36 @@ def main(args: list[str]) -> None:
         except ValueError as error:
             missing = str(error)
     written = export(trained, options.out, options.exporter)
-    contract = written.contract
-    num_bytes = (written.folder / MODEL).stat().st_size
+    facts = _facts(written, options)
     if options.json:
-        facts = {
-            "path": str(options.out),
-            "experiment": contract.experiment,
-            "variant": contract.training.variant,
-            "exporter": options.exporter,
-            "obs_dim": contract.obs_dim,
-            "action_dim": contract.action_dim,
-            "control": None if contract.control is None else contract.control.kind,
-            "bytes": num_bytes,
-            "model_sha256": contract.model_sha256,
-            "layout_sha256": contract.layout_sha256,
-            "check_vectors": len(contract.checks.obs),
-            "largest_deviation": written.deviation,
-        }
         print_json(facts)
         return
-    name = contract.experiment or "no experiment"
-    about = f"{name}, {contract.training.variant}, {num_bytes / 1e6:.2f} MB"
-    agreement = f"differ by at most {written.deviation:.0e} on {len(contract.checks.obs)} check vectors"
+    name = facts["experiment"] or "no experiment"
+    about = f"{name}, {facts['variant']}, {facts['bytes'] / 1e6:.2f} MB"
+    agreement = f"differ by at most {written.deviation:.0e} on {facts['check_vectors']} check vectors"
     print(f"wrote {options.out} ({about}): ONNX and PyTorch {agreement}")
-    if contract.control is None:
-        why = f"{name} has no `deploy` section" if contract.experiment else "--experiment NAME was not given"
+    if facts["control"] is None:
+        why = f"{name} has no `deploy` section" if facts["experiment"] else "--experiment NAME was not given"
         print(f"no robot can run it: the contract has no control, because {missing or why}")
+
+
+def _facts(written: Exported, options: Export) -> dict[str, Any]:
+    """Return the content of the JSON object."""
+    contract = written.contract
+    return {
+        "path": str(options.out),
+        "experiment": contract.experiment,
+        "variant": contract.training.variant,
+        "exporter": options.exporter,
+        "obs_dim": contract.obs_dim,
+        "action_dim": contract.action_dim,
+        "control": None if contract.control is None else contract.control.kind,
+        "bytes": (written.folder / MODEL).stat().st_size,
+        "model_sha256": contract.model_sha256,
+        "layout_sha256": contract.layout_sha256,
+        "check_vectors": len(contract.checks.obs),
+        "largest_deviation": written.deviation,
+    }
 
 
 def environment_sections(trained: Trained, found: PolicyFolder) -> Sections:
