@@ -156,7 +156,8 @@ def described_experiment(found: Mapping[str, Any]) -> Experiment:
 
 
 def code_file(source: str) -> str:
-    """Return the file beside which the modules of an experiment lie: its own, or for a run the robot's."""
+    """Return the file in the same folder as an experiment's modules: the experiment's own file or, for a run, the
+    robot's."""
     source = _file_of_run(source)
     if not source.endswith(SUFFIXES):
         return source
@@ -171,7 +172,7 @@ def _file_of_run(source: str) -> str:
 
 
 def _beside(file: Path, experiment: Experiment) -> Experiment:
-    """Return the experiment of a file with the paths that are relative to the file."""
+    """Return the experiment of a file, with paths resolved against the file's folder."""
     if experiment.robot.is_path:
         robot = replace(experiment.robot, file=str(file.parent / experiment.robot.file))
         experiment = replace(experiment, robot=robot)

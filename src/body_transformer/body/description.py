@@ -50,7 +50,7 @@ def _parse_file(path: str) -> mujoco.MjSpec:
 
 
 class BrokenParserError(ValueError):
-    """The file is refused, and MuJoCo 3.11 may hang on the next one."""
+    """Refusal of a file after which MuJoCo 3.11 may hang on the next one."""
 
 
 def _parsed(parse: Callable[[], T], name: str) -> T:
@@ -141,7 +141,7 @@ def _read_bodies(spec: mujoco.MjSpec, urdf: Urdf) -> list[Body]:
 
 
 class Urdf:
-    """The facts of a URDF that MuJoCo does not read; an MJCF states them in another way, so there they are empty."""
+    """Facts of a URDF that MuJoCo does not read; an MJCF states them differently, so for an MJCF they are empty."""
 
     def __init__(self) -> None:
         self.floats = False
@@ -151,7 +151,7 @@ class Urdf:
         self._open: list[tuple[str, str]] = []  # tag and name of each element around the current one
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        """Take in the start of an element."""
+        """Handle the start of an element."""
         name = attributes.get("name", "")
         if not self._open:
             self.floats = tag == "robot"
@@ -162,12 +162,12 @@ class Urdf:
         self._open.append((tag, name))
 
     def end(self, tag: str) -> None:
-        """Take in the end of an element."""
+        """Handle the end of an element."""
         self._open.pop()
 
 
 def read_urdf(source: Mapping[str, str], name: str) -> Urdf:
-    """Read the facts of `{"path": …}` or `{"text": …}`, which MuJoCo has read; errors call it `name`."""
+    """Read the facts of `{"path": …}` or `{"text": …}`, after MuJoCo has read it; errors call it `name`."""
     text = source["text"].encode() if "text" in source else Path(source["path"]).read_bytes()
     if b"<robot" not in text:
         return Urdf()

@@ -136,7 +136,7 @@ def _connections(graph: BodyGraph, boxes: Floats, upright: bool) -> Floats:
 
 
 def _arc(boxes: Floats, a: int, b: int) -> Floats:
-    """Return the curve [P, 2] that leaves two boxes on the same side, the shortest with little of it behind boxes."""
+    """Return the curve [P, 2] between the same sides of two boxes: the shortest with few points behind other boxes."""
     centre, half = (boxes[:, 2:] + boxes[:, :2]) / 2, (boxes[:, 2:] - boxes[:, :2]) / 2
     t = np.linspace(0, 1, 81)[:, None]
     arcs: list[Floats] = []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Fixed = Literal["keep", "merge"]
 JointType = Literal["hinge", "slide", "ball", "free"]
 Root = str | Sequence[str] | None
-"""The body at the top, several of them, "world" for the whole file, or None for the only one."""
+"""The root body, or several; "world" = the whole file, None = the only top-level body."""
 
 
 @documented
@@ -56,7 +56,8 @@ class BodyGraph:
     mimics: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Joint -> the joint that it follows, such as the second finger of a gripper."""
     floating: tuple[str, ...] | None = None
-    """Nodes that move freely in the world, so that joint positions do not tell their pose; by default all roots."""
+    """Nodes that move freely in the world, so that joint positions do not determine their pose; by default all
+    roots."""
     sites: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Site name -> its node, in the order of the file. They help to infer a layout; `to_dict` leaves them out."""
 
@@ -204,7 +205,7 @@ class BodyGraph:
 
     @property
     def is_fixed_base(self) -> bool:
-        """Whether nothing moves freely, so that the joint positions tell the pose of the whole body."""
+        """Whether nothing moves freely, so that the joint positions determine the pose of the whole body."""
         return not self.floating
 
     @property
@@ -280,7 +281,8 @@ class BodyGraph:
     # -- JSON ------------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the graph as a JSON-serialisable dict; what only some robots have is left out of the others."""
+        """Return the graph as a JSON-serialisable dict; fields that only some robots need are left out if they have
+        their default."""
         data: dict[str, Any] = plain(self)
         usual: dict[str, Any] = {"other_roots": [], "mimics": {}, "floating": list(self.roots), "sites": data["sites"]}
         return {key: value for key, value in data.items() if key not in usual or value != usual[key]}

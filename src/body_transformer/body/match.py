@@ -96,7 +96,7 @@ def owners_by_name(parts: Parts, name: str, shape: Shape, words: set[str] | None
         parts: the robot's parts.
         name: the term's name.
         shape: the shape of one step; [7, 3] has three entries per joint, [3, 7] has the seven joints three times.
-        words: words that tell what the term is about, by default those of its name.
+        words: words that select the parts, by default those of the term's name.
     """
     words = words_of(name) if words is None else words
     kind = next((kind for kind, known in KIND_WORDS.items() if words & known and parts.named(kind)), None)
@@ -112,7 +112,7 @@ def owners_by_name(parts: Parts, name: str, shape: Shape, words: set[str] | None
 
 
 def _groups(parts: Parts, kind: str, words: set[str]) -> Mapping[str, Sequence[Owner]]:
-    """Return the groups of parts that a term may be about, by a description."""
+    """Return description -> group of parts that a term may be about."""
     kinds = ("bodies", "sites") if kind == "bodies" else (kind,)
     if chosen := {label: owners for one in kinds for label, owners in _chosen(parts, one, words)}:
         return chosen
@@ -219,9 +219,9 @@ def _described(groups: Mapping[str, Sequence[Owner]], labels: Iterable[str]) -> 
 def match_terms(
     graph: BodyGraph, obs: Mapping[str, Shape], actions: Mapping[str, Shape], remedy: str, strict: bool = True
 ) -> tuple[InferredLayout, dict[str, str]]:
-    """Return the layout of arrays, given by their names and the shape of one step, and term -> array where they differ.
+    """Infer a layout from the names of arrays and the shapes of one step; also return term -> array where names differ.
 
-    An array without one kind of owners becomes several terms: `qpos` of a walking robot is `qpos.0`, the pose of its
+    An array with several kinds of owners becomes several terms: `qpos` of a walking robot is `qpos.0`, the pose of its
     base, and `qpos.1`, its joints.
 
     Args:

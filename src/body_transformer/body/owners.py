@@ -47,7 +47,7 @@ class InferredLayout:
     guessed: list[str]
     """Names of unknown terms, which the root owns."""
     remedy: str = "layout overrides can place them"
-    """How the unknown terms are given another owner."""
+    """Instruction for giving unknown terms another owner."""
     unclear: Mapping[str, str] = field(default_factory=dict)
     """Ambiguous terms, which the root owns, and why they are ambiguous."""
 
@@ -66,7 +66,8 @@ class InferredLayout:
 
 
 def spread(owners: Sequence[Owner], size: int) -> list[Owner] | None:
-    """Return the owners of `size` entries, equally many adjacent ones per owner; None if that is impossible."""
+    """Return the owner of each of `size` entries, with an equal run of entries per owner; None if that is
+    impossible."""
     if not owners or size % len(owners):
         return None
     return [owner for owner in owners for _ in range(size // len(owners))]

@@ -20,7 +20,7 @@ _WRAP = mujoco.mjtWrap
 _JOINT_TRANSMISSIONS = (_TRN.mjTRN_JOINT, _TRN.mjTRN_JOINTINPARENT)
 _TARGETS: dict[Any, str] = {
     **dict.fromkeys(_JOINT_TRANSMISSIONS, "joint"),
-    _TRN.mjTRN_SLIDERCRANK: "site",  # the crank's
+    _TRN.mjTRN_SLIDERCRANK: "site",  # that of the crank
     _TRN.mjTRN_SITE: "site",
     _TRN.mjTRN_BODY: "body",
 }

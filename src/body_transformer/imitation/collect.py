@@ -42,7 +42,7 @@ class CollectedDataset:
     total_reward: float = 0.0
     """Sum of the returns of the episodes in the dataset."""
     has_success: bool = True
-    """Whether its episodes are judged as successes or not."""
+    """Whether the task defines success."""
 
     def add(self, trajectory: Trajectory, keep: bool) -> None:
         """Count a played episode, which is in the dataset if `keep`."""
@@ -56,7 +56,7 @@ class CollectedDataset:
 
     @property
     def success_rate(self) -> float | None:
-        """Fraction of the played episodes with success at the last step; None if they are not judged."""
+        """Fraction of the played episodes with success at the last step; None if the task defines no success."""
         return self.num_successes / self.num_played if self.has_success else None
 
     def summary(self) -> dict[str, float | None]:

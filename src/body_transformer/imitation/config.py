@@ -18,7 +18,7 @@ Options = Annotated[Mapping[str, Any], tyro.conf.arg(constructor=dict[str, str])
 OPTIONS_OF = {"reader": "options", "task": "task_options"}
 """Field that names a reader or a task -> field with its options."""
 NO_TASK = "none"
-"""Name that stands for no task, on a command line and in a file."""
+"""Value of `task` for an experiment without one, on a command line and in a file."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,6 @@ def named_task(section: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_other_options(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the base without the options of a reader or task that the changes replace by another one."""
+    """Return `base` without the options of a reader or task that `changes` replaces."""
     replaced = {options for name, options in OPTIONS_OF.items() if name in changes and changes[name] != base.get(name)}
     return {key: value for key, value in base.items() if key not in replaced}

@@ -24,8 +24,8 @@ class Catalog:
         Args:
             kind: the noun for an entry in errors.
             places: name -> `MODULE:FUNCTION` in this package.
-            num_given: all arguments of a function but this many first ones are options.
-            base: a name may also be `MODULE:CLASS` of a subclass of this one; None = only the names of `places`.
+            num_given: number of leading arguments of a function that are not options. base: class whose subclasses are
+            also accepted, as `MODULE:CLASS`; None = only the names of `places`.
         """
         self.kind, self.places, self._num_given, self._base = kind, places, num_given, base
 
@@ -59,7 +59,7 @@ class Catalog:
         module, _, attribute = name.partition(":")
         try:
             found = getattr(import_module(module), attribute)
-        except Exception as error:  # the module may do anything
+        except Exception as error:  # importing the user's module may raise any error
             raise ValueError(broken(f"the {self.kind} {name!r} cannot be imported", error)) from error
         if not (isinstance(found, type) and issubclass(found, base)):
             wanted = f"{base.__module__}.{base.__name__}"

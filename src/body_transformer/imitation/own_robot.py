@@ -33,7 +33,7 @@ class OwnRobot:
 
 
 def training_settings(reader: str, data: str | None) -> ImitationConfig:
-    """Return the settings with which a robot of the user's is trained: the demo's, but for the length."""
+    """Return the training settings for a user's robot: the demo's, except for the length."""
     return ImitationConfig(
         reader=reader,
         data=data,
@@ -46,9 +46,9 @@ def training_settings(reader: str, data: str | None) -> ImitationConfig:
 
 
 def own_robot(robot: RobotSpec, data: str | None, remedy: str, strict: bool = True) -> OwnRobot:
-    """Return the experiment for a robot; without `data`, its layout is one that most robots can provide.
+    """Return the experiment for a robot; without `data`, it has the layout that most robots can provide.
 
-    Terms are matched by name and size to the robot's parts. An ambiguous one is an error if `strict`; else the root
+    Terms are matched by name and size to the robot's parts. An ambiguous term is an error if `strict`; else the root
     owns it. `remedy` says how to give a term another owner.
     """
     graph, keys, left_out = robot.graph(), dict[str, str](), tuple[str, ...]()

@@ -191,7 +191,7 @@ class Update:
     """One update: loss of a batch, gradients and a step of AdamW. On a single GPU it is recorded once and replayed."""
 
     def __init__(self, loss: nn.Module, weight_decay: float, accelerator: Accelerator) -> None:
-        """`loss` maps observations and actions to a scalar."""
+        """Prepare updates of `loss`, which maps observations and actions to a scalar."""
         self.accelerator = accelerator
         self.device = accelerator.device
         on_gpu = self.device.type == "cuda"

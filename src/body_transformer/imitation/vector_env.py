@@ -100,7 +100,7 @@ class VectorEnv:
         lengths = np.zeros(len(starts), dtype=int)
         while True:
             free = [lane for lane in range(self.num_lanes) if lane not in running]
-            begun = dict(zip(free, waiting, strict=False))  # as many as there are of both
+            begun = dict(zip(free, waiting, strict=False))  # until either list ends
             if begun:
                 obs |= self._call("begin", {lane: start for lane, (_, start) in begun.items()})
                 running |= {lane: episode for lane, (episode, _) in begun.items()}

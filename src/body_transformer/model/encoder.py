@@ -23,7 +23,7 @@ from .mask import MASKS
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 MIN_SPARSE_NODES = 192
-"""Number of nodes from which, on a CPU, masked attention is worth the overhead of an operator."""
+"""Smallest body, in nodes, for which masked attention on a CPU is worth the overhead of an operator."""
 
 
 class Encoder(nn.Module):

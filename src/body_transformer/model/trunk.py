@@ -32,7 +32,7 @@ class Trunk(nn.Module):
     __jit_unused_properties__ = ("num_parameters",)  # TorchScript would try to compile the property
 
     def __init__(self, layout: Layout, config: PolicyConfig, output_node_ids: Sequence[int]) -> None:
-        """`output_node_ids` holds the node of each output."""
+        """Build the parts; `output_node_ids` holds the node of each output."""
         super().__init__()
         self.layout = layout
         self.config = config
@@ -74,7 +74,7 @@ class Trunk(nn.Module):
 
 
 def check_arguments(kind: str, layout: Layout, config: PolicyConfig | None) -> PolicyConfig:
-    """Return the configuration, by default the usual one; raise an error that names an argument of a wrong type."""
+    """Return the given or the default configuration; raise an error that names an argument of a wrong type."""
     if not isinstance(layout, Layout):
         raise ValueError(
             f"{kind} takes a Layout; got {type(layout).__name__}: Layout.proprioceptive(graph) is one for most robots, "

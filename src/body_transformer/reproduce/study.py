@@ -18,9 +18,9 @@ STUDIES = Path(__file__).parent / "studies"
 Statistic = Literal["maximum-and-mean", "mean", "last-ten", "curves"]
 """How evaluations are summarised; `curves` draws all of them and lists the last."""
 PARAMETERS = "parameters"
-"""As an arm's x: the policy's number of parameters."""
+"""Value of an arm's `x` that stands for the policy's number of parameters."""
 SEED = "seed"
-"""As a flag's value: the run's seed."""
+"""Value of a flag that stands for the run's seed."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Planned:
 
     @property
     def state(self) -> str:
-        """`finished`, `begun` or `missing`."""
+        """State of the run: `finished`, `begun` or `missing`."""
         return "finished" if self.is_finished else "begun" if Run(self.folder).exists else "missing"
 
     def check(self) -> None:

@@ -73,7 +73,7 @@ _VARIABLES = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
 
 
 def moments(values: Tensor) -> tuple[Tensor, Tensor, int]:
-    """Return mean, variance and number of the values [B, …] of all processes, over B, which is equal in all of them."""
+    """Return mean, variance and number of the values [B, …] over B and all processes; B is equal in all of them."""
     mean, mean_sq = values.mean(0), values.square().mean(0)
     if not (distributed.is_available() and distributed.is_initialized()):
         return mean, values.var(0, correction=0), len(values)

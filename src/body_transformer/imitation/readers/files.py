@@ -30,10 +30,10 @@ DAMAGE = (
 
 @contextmanager
 def naming(source: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn every error of reading `source`, a file or a part of one, into a ValueError that begins with its name."""
+    """Turn every error from reading a file, or a part of it, into a ValueError that begins with its name `source`."""
     try:
         yield
-    except FileNotFoundError:  # its message has the path already
+    except FileNotFoundError:  # the message already contains the path
         raise
     except DAMAGE as error:
         message = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)

@@ -100,7 +100,7 @@ class GroupEpisodes(Episodes):
         actions: str = "actions",
         keys: Mapping[str, str] | None = None,
     ) -> None:
-        """`places` holds file and group of each episode; `keys` maps terms to the names of their arrays."""
+        """Take the file and group of each episode in `places`; `keys` maps terms to the names of their arrays."""
         super().__init__(layout, infos)
         self._places, self._obs, self._actions, self._keys = places, obs, actions, keys or {}
         self._open = lru_cache(MAX_OPEN)(open_hdf5)

@@ -13,15 +13,15 @@ from ...schema import build, yaml_mapping
 
 Shape = tuple[int, ...]
 StoredShapes = tuple[Path, dict[str, Shape], Shape]
-"""The place of demonstrations, and the shape of one step: of each array of the observation, and of the actions."""
+"""Path of the demonstrations, and the shapes of one step: observation array -> shape, and the shape of the actions."""
 FLAT = ""
 """Name of a flat observation, which holds all terms one after the other."""
 SIDECAR = "terms.yaml"
 """In a folder of demonstrations, the file that names the terms; beside `demos.npz` it is `demos.terms.yaml`."""
 OTHERS = {"reward", "terminal", "termination", "truncation", "timeout", "done", "next_obs", "is_first", "is_last"}
-"""Arrays that are not observations; a plural is the same."""
+"""Names of arrays that are not observations, in the singular; their plurals are not observations either."""
 MAX_AXES = 2
-"""Axes of a term's step; arrays with more are images."""
+"""Largest number of axes of a term's step; an array with more is an image."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Sidecar:
 
 
 def stored_terms(data: str) -> StoredTerms:
-    """Read the names and shapes of a file, folder or dataset; the first episode stands for all."""
+    """Read the names and shapes of a file, folder or dataset, from its first episode."""
     reader = find_reader(data)
     found: StoredShapes = import_module(f".{reader}", __package__).stored_shapes(data)
     place, obs, actions = found

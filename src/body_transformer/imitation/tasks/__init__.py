@@ -27,9 +27,9 @@ TASKS = Catalog(
 
 
 def import_beside(experiment: str) -> None:
-    """Let modules be imported from the current folder and the folder of an experiment's file, after all others.
+    """Add the current folder and the folder of an experiment's file to the end of Python's import path.
 
-    Processes that are started later have the same folders.
+    Processes that start later inherit this path.
     """
     for folder in (Path.cwd(), Path(experiment).absolute().parent):
         if str(folder) not in sys.path:

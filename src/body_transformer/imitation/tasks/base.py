@@ -153,7 +153,7 @@ class CollectableTask(ImitationTask):
     """Name of the environment."""
     action_dim: int
     has_success: bool = True
-    """Whether the successes of a trajectory have a meaning; if not, datasets do not hold them."""
+    """Whether the task defines success; if not, datasets hold no successes."""
     requirements: tuple[str, ...]
     """Packages that the outcome of an episode depends on; a dataset records their versions."""
 

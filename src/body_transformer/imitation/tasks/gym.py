@@ -193,7 +193,7 @@ def _description(env: FlatEnv) -> dict[str, Any]:
 
 
 def _requirements(env: FlatEnv) -> tuple[str, ...]:
-    """Return the package that holds the environment, if there is one of the module's name, and MuJoCo."""
+    """Return the installed package named like the environment's module, else gymnasium; and MuJoCo."""
     package = type(env.env.unwrapped).__module__.partition(".")[0].replace("_", "-")
     try:
         version(package)

@@ -156,7 +156,7 @@ class FlatEnv:
 
 
 def register(env_id: str) -> None:
-    """Register the environments of gymnasium-robotics if Gymnasium has none of this name; `MODULE:NAME` needs none."""
+    """Register the environments of gymnasium-robotics, unless Gymnasium has this name or it is `MODULE:NAME`."""
     if ":" not in env_id and env_id not in gymnasium.registry:
         with redirect_stderr(io.StringIO()):  # its import prints a notice
             robotics = import_extra("gymnasium_robotics", "imitation")

@@ -32,7 +32,7 @@ h5py = import_extra("h5py", "imitation")
 DT_S = 0.03
 """Time between frames, and the tracking task's control step."""
 MAX_SPEED = 45.0
-"""Joint speed (rad/s) above which a motion is taken as a jump in the data; about one CMU clip in twenty has one."""
+"""Joint speed (rad/s) above which a motion is treated as a jump in the data; about one CMU clip in twenty has one."""
 SCALE = 1.2
 """Size of the V2020 walker relative to the CMU humanoid of its model file (dm_control's `rescale_humanoid`)."""
 CMU_2020 = 4

@@ -95,7 +95,7 @@ class MocapEnv(gymnasium.Env[Floats, Floats]):
     render_mode = "rgb_array"
 
     def __init__(self, clips_file: str | os.PathLike[str], ghost: bool = False) -> None:
-        """With `ghost`, the reference is drawn beside the walker."""
+        """Make the environment; with `ghost`, draw the reference beside the walker."""
         self.clips_file = os.fspath(clips_file)
         self.lengths = clip_lengths(clips_file)
         first = available(list(self.lengths)[:1], self.lengths, repr(self.clips_file))

@@ -13,7 +13,7 @@ from .motions import LOOKAHEAD
 
 
 class LayoutAdapter:
-    """Conversion of the bodies' observations to a layout's entries, and of its actions to the model's joints.
+    """Conversion of the bodies' observations to a layout's entries, and of a layout's actions to the model's joints.
 
     A layout may omit terms, or order terms and their owners differently.
     """

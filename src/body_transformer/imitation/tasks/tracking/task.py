@@ -101,9 +101,9 @@ class TrackingTask(CollectableTask):
         return play(episodes, start, self.adapter, self._choose_by(act, noise, episodes.start))
 
     def _choose_by(self, act: Act, noise: Doubles | None = None, first: int = 0) -> Choose:
-        """Return the function that `play` calls for actions: those of the policy, with noise, clipped.
+        """Return the function from which `play` gets its actions: the policy's actions plus noise, clipped.
 
-        `noise` [B, T, A] holds the noise of each episode from number `first` on and of each of its steps.
+        `noise` [B, T, A] has one row per episode from number `first` on, and one value per step.
         """
 
         def choose(bodies: Bodies, obs: Floats) -> tuple[Floats, Doubles]:
