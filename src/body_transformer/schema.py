@@ -82,8 +82,8 @@ def check_fields(
 ) -> None:
     """Check the fields of a dataclass by their type hints.
 
-    Numbers must be above 0, except for the named fields: `non_negative` ones must be 0 or above, `fractions` from 0 to
-    1, and `signed` ones may be any number.
+    Numbers must be above 0. The named fields are exceptions: `non_negative` ones must be 0 or above, `fractions` from 0
+    to 1, and `signed` ones may be any number.
     """
     for name, hint in get_type_hints(type(config)).items():
         value = getattr(config, name)

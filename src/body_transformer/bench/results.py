@@ -179,7 +179,7 @@ def device_name(device: str) -> str:
 
 
 def _cpu_name() -> str:
-    """Return the processor's model name if the system knows it, else its architecture."""
+    """Return the processor's model name if the system reports it, else its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:  # not Linux

@@ -154,8 +154,8 @@ def fresh_names(taken: set[str]) -> Callable[[str], str]:
 def actuators(spec: mujoco.MjSpec, tree: Tree) -> dict[str, str]:
     """Return the node of each actuator that acts on a tree.
 
-    A joint's actuator belongs to the node that the joint moves. An actuator of a site or body belongs to its node, and
-    one of a tendon to the lowest common ancestor of all nodes along the tendon.
+    A joint's actuator belongs to the node that the joint moves. An actuator of a site or body belongs to its node. An
+    actuator of a tendon belongs to the lowest common ancestor of all nodes along the tendon.
     """
     fresh = fresh_names({actuator.name for actuator in spec.actuators})
     tendons = {tendon.name: tendon for tendon in spec.tendons}

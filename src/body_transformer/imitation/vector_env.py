@@ -1,6 +1,6 @@
 """Parallel episodes in several processes, on gymnasium's vector environments.
 
-A lane plays one episode at a time. Results do not depend on the number of processes: every episode has its own seed,
+A lane plays one episode at a time. Results do not depend on the number of processes. Every episode has its own seed,
 and the number of lanes alone determines which episodes form a batch. Gymnasium's vector environments start the
 processes, call them and return their errors; each process has the environments of several lanes.
 """

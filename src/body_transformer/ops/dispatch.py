@@ -34,7 +34,7 @@ tf32_is_allowed._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def on_device_of(x: Tensor) -> AbstractContextManager[None]:
-    """Make x's device the current one: Triton launches there, whatever device the arguments are on."""
+    """Make x's device the current one, because Triton launches there and ignores the device of the arguments."""
     return torch.cuda.device_of(x)  # type: ignore[no-untyped-call]
 
 

@@ -67,7 +67,7 @@ PAGE_STYLE: dict[str, Any] = {
     "ytick.color": SOFT,
     "ytick.left": False,
 }
-"""Settings of matplotlib in which all drawings of a page are made, whatever the user's."""
+"""Settings of matplotlib for all drawings of a page; the user's settings have no effect on them."""
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 """Characters that XML does not allow, but a name may contain."""
 _HREF = "{http://www.w3.org/1999/xlink}href"

@@ -32,10 +32,10 @@ MAX_LANES = 32
 class GymTask(CollectableTask):
     """A Gymnasium environment by its name.
 
-    An observation that is a dictionary is flattened in the order of `obs_keys`; without them, of the layout's terms if
-    all of them are keys, else of the environment's space. Actions are in the environment's units, and are clipped to
-    its action space. An episode ends when the environment terminates or truncates it, at the latest after `max_steps`.
-    Simulator processes run until `close`; their number affects only the speed.
+    A dictionary observation is flattened in the order of `obs_keys`. Without them, the order is that of the layout's
+    terms if all of them are keys, else that of the environment's space. Actions are in the environment's units, and are
+    clipped to its action space. An episode ends when the environment terminates or truncates it, at the latest after
+    `max_steps`. Simulator processes run until `close`; their number affects only the speed.
     """
 
     def __init__(

@@ -12,8 +12,8 @@ from .observation import LayoutAdapter
 from .task import play
 
 MAX_NOISE = 0.45
-"""Largest standard deviation of the noise on an action. Without noise a clone has a lower loss, but it loses its clip
-in a tenth of the time: the data contain no errors to recover from."""
+"""Largest standard deviation of the noise on an action. Without noise the data contain no errors to recover from. A
+clone then has a lower loss, but loses its clip in a tenth of the time."""
 
 
 def open_episodes(
