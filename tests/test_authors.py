@@ -135,7 +135,7 @@ def test_half_precision_weights_are_loaded(tmp_path: Path) -> None:
     assert_theirs(policy, theirs, layout, "bot-hard")
 
 
-def test_mocapacts_node_order_is_the_authors() -> None:
+def test_mocapacts_node_order_is_that_of_the_authors() -> None:
     """Positional encodings and the MLP's flat tokens depend on it; tests/test_experiments.py compares Adroit's."""
     mocapact = (
         "root lhipjoint lfemur ltibia lfoot ltoes rhipjoint rfemur rtibia rfoot rtoes lowerback upperback thorax "

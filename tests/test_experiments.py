@@ -152,7 +152,7 @@ def test_the_humanoids_entries_belong_to_the_same_nodes_as_the_authors(name):
         assert ids == own + moving + [52 + 3 * k, 53 + 3 * k, 54 + 3 * k]
 
 
-def test_the_humanoid_has_the_body_of_dm_controls():
+def test_the_humanoid_has_the_body_of_dm_control():
     suite = pytest.importorskip("dm_control.suite")
     real = BodyGraph.from_file(Path(suite.__path__[0], "humanoid.xml"))
     ours = load_experiment("humanoid-mod").robot.graph()

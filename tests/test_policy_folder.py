@@ -106,7 +106,7 @@ def said(capsys: pytest.CaptureFixture[str], *args: str) -> str:
     return capsys.readouterr().err
 
 
-def test_a_saved_policy_is_evaluated_on_a_named_experiment_only(policy, tmp_path, capsys):
+def test_a_saved_policy_is_evaluated_only_on_a_named_experiment(policy, tmp_path, capsys):
     policy.save(tmp_path / "mine")
     words = said(capsys, "eval", str(tmp_path / "mine"))
     assert "does not name its experiment, so there is no task to evaluate it on; add --experiment NAME" in words

@@ -27,7 +27,7 @@ def machine(monkeypatch):
 
 @pytest.fixture
 def robot(machine):
-    """Return the A1, entered and measured once."""
+    """Return the A1 in a session, after its first measurement."""
     with open_robot("a1", **QUICK) as robot:
         robot.read()
         yield robot

@@ -24,7 +24,7 @@ def test_the_coefficients_have_the_analytic_response(cutoff, rate):
         assert response == pytest.approx(analytic(frequency, cutoff, rate), abs=1e-9)
 
 
-def test_the_coefficients_are_scipys():
+def test_the_coefficients_are_those_of_scipy():
     signal = pytest.importorskip("scipy.signal")
     for cutoff, rate in [(13, 50), (13, 200), (1, 500)]:
         b, a = signal.butter(2, cutoff, fs=rate)

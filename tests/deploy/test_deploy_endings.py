@@ -85,7 +85,7 @@ def test_a_log_of_an_earlier_deployment_is_not_overwritten(folder, servos, tmp_p
     assert servos.commands == []
 
 
-def test_a_robot_that_cannot_be_entered_leaves_no_folder(folder, tmp_path, monkeypatch):
+def test_a_robot_that_cannot_be_connected_leaves_no_folder(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(A1Robot, "__enter__", lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -93,14 +93,14 @@ def test_a_robot_that_cannot_be_entered_leaves_no_folder(folder, tmp_path, monke
     assert list((tmp_path / "deployments").iterdir()) == []
 
 
-def test_a_signal_while_the_robot_is_entered_ends_it_there(folder, tmp_path, monkeypatch, capsys):
+def test_a_signal_while_the_robot_is_being_connected_ends_the_run(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(A1Robot, "__enter__", lambda self: os.kill(os.getpid(), signal.SIGTERM))
     assert deploy(folder, "--out", tmp_path / "log") == 130
     assert "stopped" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_key_while_the_robot_is_entered_keeps_the_policy_from_beginning(
+def test_a_key_while_the_robot_is_being_connected_keeps_the_policy_from_starting(
     folder, servos, terminal, tmp_path, monkeypatch, capsys
 ):
     enter = A1Robot.__enter__

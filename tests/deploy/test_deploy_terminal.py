@@ -81,7 +81,7 @@ os._exit(0)
 """
 
 
-def test_in_the_background_a_run_is_not_suspended_and_says_that_no_key_stops_it():
+def test_in_the_background_a_run_is_not_suspended_and_a_line_says_that_no_key_stops_it():
     near, far = os.openpty()
     done = subprocess.run(
         [sys.executable, "-c", IN_THE_BACKGROUND, os.ttyname(far)], capture_output=True, text=True, timeout=60
@@ -92,7 +92,7 @@ def test_in_the_background_a_run_is_not_suspended_and_says_that_no_key_stops_it(
     assert "no key stops this run, as it runs in the background" in done.stderr
 
 
-def test_a_stop_before_there_is_a_runtime_keeps_it_from_beginning():
+def test_a_stop_before_there_is_a_runtime_keeps_it_from_starting():
     emergency, (runtime, robot) = Emergency(), virtual_run()
     emergency.stop("key")
     emergency.watch(runtime)
@@ -103,7 +103,7 @@ def test_a_stop_before_there_is_a_runtime_keeps_it_from_beginning():
 
 
 @pytest.mark.parametrize("after_a_key", [False, True])
-def test_a_first_signal_before_there_is_a_runtime_interrupts_and_a_second_lets_the_robot_be_left(after_a_key):
+def test_before_there_is_a_runtime_a_signal_interrupts_and_a_second_one_does_not_prevent_damping(after_a_key):
     emergency = Emergency()
     if after_a_key:
         emergency.stop("key")

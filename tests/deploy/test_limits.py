@@ -104,7 +104,7 @@ def test_a_joint_that_is_too_fast_is_braked_and_not_driven():
 
 def test_where_no_target_satisfies_all_limits_the_gains_are_lowered():
     made = limiter(SafetyConfig(step_rad=0.01))
-    carried = moved(1, 2.0)  # the leg was moved by hand: at full stiffness the old target asks for 200 Nm
+    carried = moved(1, 2.0)  # the leg was moved by hand: at full stiffness the old target would need 200 Nm
     made.hold_position(POSE, carried, STILL)
     assert abs(made.position[1] - POSE[1]) <= 0.01 + 1e-12
     assert pd_torque(made, carried, STILL)[1] == pytest.approx(-TORQUE)

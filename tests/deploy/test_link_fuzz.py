@@ -41,7 +41,8 @@ NUM_DATAGRAMS = 100_000
 def garbage(rng: np.random.Generator, valid: Packet, in_order: bool = False) -> bytes:
     """Return a datagram with a valid checksum but a wrong header, a wrong payload, or both.
 
-    `valid` is the correct packet. With `in_order`, a packet that differs in its values only has the number of `valid`.
+    `valid` is the correct packet. With `in_order`, a packet that differs only in its values has the same number as
+    `valid`.
     """
     payload = bad_payload(rng, valid.payload) if rng.random() < 0.7 else valid.payload
     wrong = [name for name in ("kind", "session", "joints", "sequence") if rng.random() < 0.2]
@@ -69,7 +70,7 @@ def garbage(rng: np.random.Generator, valid: Packet, in_order: bool = False) -> 
 
 
 def bad_payload(rng: np.random.Generator, valid: bytes) -> bytes:
-    """Return no or random bytes, too few or too many floats, or the right number with nonsense among them."""
+    """Return no bytes, random bytes, too few or too many floats, or the right number with invalid ones among them."""
     way = rng.integers(4)
     if way == 0:
         return rng.bytes(int(rng.integers(300))) if rng.random() < 0.9 else b""

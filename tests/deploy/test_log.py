@@ -121,7 +121,7 @@ def test_a_log_that_is_replayed_gives_the_same_commands_bit_for_bit(tmp_path, op
 
 
 def test_a_replay_filters_as_the_run_did(tmp_path):
-    """The log of a run with the filter is changed to say that there was none: the commands differ."""
+    """If the filter is removed from the log of a run, the replayed commands differ."""
     runtime, folder = recorded(tmp_path)
     assert (
         describe(folder, lambda said: said | {"config": said["config"] | {"filter": False}})["config"]["filter"] is True
@@ -206,7 +206,7 @@ def without(said, key):
 
 
 def describe(folder, change):
-    """Change log.json, and return its content before."""
+    """Change log.json and return its earlier content."""
     said = json.loads((folder / "log.json").read_text())
     (folder / "log.json").write_text(json.dumps(change(said)))
     return said

@@ -115,6 +115,6 @@ def test_nan_is_an_infinite_deviation():
     assert deviation(right, np.full((1, 3), np.nan, np.float32)) == np.inf
 
 
-def test_deviation_is_of_the_largest_action_if_that_is_beyond_one():
+def test_deviation_is_relative_to_the_largest_action_if_that_is_beyond_one():
     expected = np.array([[0.5, 0.0], [100.0, 0.0]], np.float32)
     assert deviation(expected + np.float32(0.25), expected).tolist() == [0.25, 0.0025]

@@ -346,7 +346,7 @@ def test_a_stop_damps_within_one_period_and_stays(at_s):
 
 
 @pytest.mark.parametrize("what", ["stop", "tilt", "trip"])
-def test_after_a_planned_end_a_stop_is_counted_and_logged_but_is_not_the_runs(what, tmp_path):
+def test_after_a_planned_end_a_stop_is_counted_and_logged_but_does_not_end_the_run_early(what, tmp_path):
     """The policy ends at 4.9 s, damping at 5.1 s."""
 
     def fault(state, seconds):

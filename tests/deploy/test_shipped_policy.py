@@ -114,7 +114,7 @@ def test_the_shipped_policy_is_exported_and_agrees_with_pytorch(shipped):
     np.testing.assert_allclose([run(row).copy() for row in obs], expected, atol=TOLERANCE, rtol=TOLERANCE)
 
 
-def test_the_shipped_policys_contract_is_the_experiments(shipped):
+def test_the_shipped_policys_contract_is_that_of_the_experiment(shipped):
     contract, known = Contract.load(shipped), load_experiment("a1-walk")
     assert (contract.experiment, contract.training.variant) == ("a1-walk", "bot-mix")
     assert Policy.load(shipped).layout == known.layout()

@@ -139,7 +139,7 @@ def test_the_robot_stands_in_real_time_and_reports():
         pid = robot.process.pid
     newest = states[-1]
     np.testing.assert_allclose(newest.joint_pos, HOME, atol=0.15)
-    lag_s = robot.report.lag_s  # a busy machine is too slow for real time, and the robot knows
+    lag_s = robot.report.lag_s  # a busy machine is too slow for real time, and the robot reports it
     assert elapsed - lag_s - 0.3 < newest.stamp_s - first.stamp_s < elapsed + 0.3
     assert newest.sequence - first.sequence == pytest.approx(500 * (newest.stamp_s - first.stamp_s), abs=1)
     report = robot.report

@@ -23,7 +23,7 @@ def test_a_good_network_delivers_at_once_and_in_order():
     assert through(100) == [(0.002 * n, n) for n in range(100)]
 
 
-def test_latency_delays_every_datagram_alike():
+def test_latency_delays_every_datagram_equally():
     delays = {round(at - 0.002 * n, 6) for at, n in through(latency_ms=20.0)}
     assert delays == {0.01}
 

@@ -43,7 +43,7 @@ PAPER = [
 
 
 @pytest.mark.parametrize(("name", "variant", "expected"), PAPER)
-def test_the_number_of_parameters_is_the_papers(name, variant, expected):
+def test_the_number_of_parameters_is_that_of_the_paper(name, variant, expected):
     experiment = load_experiment(name)
     assert count(experiment, experiment.policy_config(variant)) == expected
 

@@ -34,7 +34,7 @@ def test_the_maximum_and_the_mean_are_averaged_over_seeds(tmp_path):
     assert "| mlp | – | 0.623 / 0.572 ± 0.022" in text
 
 
-def test_adroits_score_is_the_mean_of_the_last_ten_evaluations(tmp_path):
+def test_the_score_of_adroit_is_the_mean_of_the_last_ten_evaluations(tmp_path):
     study = load_study("adroit")
     arm = study.arms[0]
     write_run(run_folder(tmp_path, arm, 0), "eval/validation/success", [0.0] * 190 + [0.5] * 10)
@@ -78,7 +78,7 @@ def test_existing_runs_are_drawn(tmp_path, capsys):
     assert (tmp_path / "scaling.png").read_bytes() == usual, "a user's style changes nothing"
 
 
-def test_the_runs_are_listed_with_their_state(tmp_path, capsys):
+def test_the_runs_are_listed_with_their_states(tmp_path, capsys):
     study = load_study("table1")
     write_run(run_folder(tmp_path, study.arms[0], 0), "x", [1.0])
     write_run(run_folder(tmp_path, study.arms[1], 0), "x", [1.0], finished=False)

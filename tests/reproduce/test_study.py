@@ -37,7 +37,7 @@ def test_every_arm_can_be_trained(name):
         build(PolicyConfig, config, "policy")
 
 
-def test_sizes_range_from_below_to_above_the_papers():
+def test_sizes_range_from_below_to_above_those_of_the_paper():
     study = load_study("scaling")
     layout = load_experiment("mocapact").layout()
     counts = set()

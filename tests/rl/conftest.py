@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def new_env():
-    """Return a function that makes an environment of its own; the arguments are those of `task_cfg`."""
+    """Return a function that makes a new environment; the arguments are those of `task_cfg`."""
     pytest.importorskip("mjlab")
     from mjlab.envs import ManagerBasedRlEnv
 

@@ -1,4 +1,4 @@
-"""The contract of an mjlab task: whatever it makes of a robot's state is what the policy observed in the training."""
+"""The contract of an mjlab task: from a robot's state, it gives the observation that the policy had in the training."""
 
 import json
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""Robots of mjlab's tasks, simulated from what an export holds: they move as in mjlab, and `bot deploy` runs them."""
+"""Robots of mjlab's tasks, simulated from the files of an export: they move as in mjlab, and `bot deploy` runs them."""
 
 import json
 from contextlib import closing

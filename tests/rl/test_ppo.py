@@ -62,7 +62,7 @@ def make_rsl_rl_ppo(**options) -> rsl_rl.algorithms.PPO:
         {"desired_kl": 10.0},
     ],
 )
-def test_without_its_additions_ppo_is_rsl_rls(options):
+def test_without_its_additions_ppo_has_the_results_of_rsl_rl(options):
     theirs, ours = make_rsl_rl_ppo(**options), make_ppo(**options)
     for iteration in range(3):
         for ppo in (theirs, ours):

@@ -102,7 +102,7 @@ def test_a_joint_turns_as_the_description_says(model, urdf, name):
     assert not np.any(ours.armature)
 
 
-def test_the_collision_shapes_are_the_descriptions(model, urdf):
+def test_the_collision_shapes_are_those_of_the_description(model, urdf):
     """Compared with their sides sorted, since the two files turn their boxes differently."""
 
     def shapes(model: mujoco.MjModel) -> list[tuple]:

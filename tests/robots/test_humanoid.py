@@ -93,14 +93,14 @@ def test_the_humanoid_weighs_40_84_kg(model):
     assert model.body_mass.sum() == pytest.approx(40.84, abs=0.005)
 
 
-def test_each_body_has_the_mass_and_inertia_of_dm_controls(model, suite):
+def test_each_body_has_the_mass_and_inertia_of_dm_control(model, suite):
     assert names(suite, "body", suite.nbody) == names(model, "body", model.nbody)
     np.testing.assert_allclose(model.body_mass, suite.body_mass, atol=1e-6)
     np.testing.assert_allclose(model.body_ipos, suite.body_ipos, atol=1e-6)
     np.testing.assert_allclose(inertias_in_body_frame(model), inertias_in_body_frame(suite), atol=1e-6)
 
 
-def test_the_bodies_have_the_positions_and_orientations_of_dm_controls(model, suite):
+def test_the_bodies_have_the_positions_and_orientations_of_dm_control(model, suite):
     ours, theirs = mujoco.MjData(model), mujoco.MjData(suite)
     mujoco.mj_forward(model, ours)
     mujoco.mj_forward(suite, theirs)
@@ -108,7 +108,7 @@ def test_the_bodies_have_the_positions_and_orientations_of_dm_controls(model, su
     np.testing.assert_allclose(ours.xmat, theirs.xmat, atol=1e-6)
 
 
-def test_only_the_axes_of_the_left_shoulder_and_the_anchors_of_ankle_x_differ_from_dm_controls(model, suite):
+def test_only_the_axes_of_the_left_shoulder_and_the_anchors_of_ankle_x_differ_from_dm_control(model, suite):
     for name in JOINTS:
         axis = np.array(CHANGED_AXES.get(name, suite.joint(name).axis), dtype=float)
         anchor = CHANGED_ANCHORS.get(name, suite.joint(name).pos)
@@ -116,7 +116,7 @@ def test_only_the_axes_of_the_left_shoulder_and_the_anchors_of_ankle_x_differ_fr
         np.testing.assert_allclose(model.joint(name).pos, anchor, atol=1e-9, err_msg=name)
 
 
-def test_the_shapes_and_contacts_except_friction_are_dm_controls(model, suite):
+def test_the_shapes_and_contacts_except_friction_are_those_of_dm_control(model, suite):
     theirs = suite.geom_bodyid > 0  # without the floor
     np.testing.assert_allclose(model.geom_size, suite.geom_size[theirs], atol=1e-9)
     np.testing.assert_allclose(model.geom_pos, suite.geom_pos[theirs], atol=1e-9)

@@ -45,7 +45,7 @@ def test_the_counted_evaluation_computes_attention(name: Algorithm, as_executed:
     np.testing.assert_allclose(out, expected.numpy(), rtol=1e-6)
 
 
-def test_the_formulas_are_the_papers_polynomials() -> None:
+def test_the_formulas_are_the_polynomials_of_the_paper() -> None:
     n, d, density, c1, c2 = 64, 48, 0.25, 1, 11
     vanilla = 4 * n**2 * d + (2 + c2) * n**2 - n * d - n + c1
     paper = (2 * density + 2) * n**2 * d + (2 + c2) * density * n**2 - n * d - n + c1

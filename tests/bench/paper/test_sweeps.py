@@ -8,7 +8,7 @@ from body_transformer.bench.paper.algorithms import IMPLEMENTATIONS, available
 from body_transformer.bench.paper.sweeps import QUICK, SPARSITY, PaperSettings, PointTimer, SweepPoint, measure
 
 
-def test_the_full_setting_is_the_papers_and_measures_the_longest_length_in_both_dtypes() -> None:
+def test_the_full_setting_is_that_of_the_paper_and_measures_the_longest_length_in_both_dtypes() -> None:
     points = PaperSettings().points()
     lengths = [point for point in points if point.sweep == "length"]
     assert {(point.sparsity, point.draws) for point in lengths} == {(0.908, 10_000)}

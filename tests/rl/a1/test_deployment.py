@@ -104,7 +104,7 @@ def test_the_simulated_robot_falls_where_the_training_ends():
     assert terms.HEIGHTS[0] == sim_body.MIN_HEIGHT_M
 
 
-def test_the_simulated_robots_noise_is_the_trainings():
+def test_the_simulated_robots_noise_is_that_of_the_training():
     scales = {"base_angular_velocity": terms.SPIN_SCALE, "joint_vel": terms.JOINT_VEL_SCALE}
     names = {"base_angular_velocity": "angular_velocity", "projected_gravity": "tilt"}
     trained = {names.get(name, name): most / scales.get(name, 1.0) for name, most in terms.NOISE.items()}

@@ -201,7 +201,7 @@ def test_pushes_change_the_velocity_when_they_are_due(new_env):
 # -- steps -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_reward_is_the_papers_sum_times_002_and_never_negative(env):
+def test_the_reward_is_002_times_the_papers_sum_and_never_negative(env):
     made = env("a1-walk")
     robots = terms_of(made).robots
     zeros = 0

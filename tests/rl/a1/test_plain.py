@@ -20,7 +20,8 @@ def lay_level(planes) -> None:
 
 @pytest.mark.parametrize("flat", [True, False])
 def test_a_step_is_that_of_mujoco_warp_for_each_robot(env, monkeypatch, flat):
-    """Seen: 9 of 10 steps within 4e-6 on either ground, at worst 4e-4 where a foot touches the ground in only one."""
+    """Seen: 9 of 10 steps within 4e-6 on either ground, at worst 4e-4 where a foot touches the ground in only one
+    simulator."""
     warp = env("a1-walk", flat=flat, noise=False)
     ours = CpuEnv(task_cfg("a1-walk", flat=flat, noise=False), num_threads=2)
     if flat:

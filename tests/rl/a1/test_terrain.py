@@ -15,7 +15,7 @@ SMALL = Terrain(0, num_tracks=(6, 4), scale=(0.1, 0.15))
 
 
 def tracks(terrain: Terrain) -> np.ndarray:
-    """[tracks along x, y, heights of a track along x, y]"""
+    """Return the heights of all tracks, [tracks along x, tracks along y, heights along x, heights along y]."""
     edge, (nx, ny) = round(terrain.border / terrain.grid), terrain.num_tracks
     px, py = (round(size / terrain.grid) for size in terrain.track)
     inner = heights(terrain)[edge : edge + nx * px, edge : edge + ny * py]

@@ -89,8 +89,8 @@ def test_a_torso_below_1_3_m_is_death_without_any_contact(env):
     assert ((reward[1:] > 1.5) & (reward[1:] < 3.5)).all()
 
 
-def test_standing_at_the_origin_the_heading_is_that_of_the_start(env):
-    """The authors measure it towards the origin, where it would be 0 and a step worth 0.5 less."""
+def test_at_the_origin_the_heading_is_that_of_the_start(env):
+    """The authors measure it towards the origin, where it would be 0 and the reward of a step 0.5 less."""
     made = env("humanoid-board")
     state = terms_of(made).state
     state.previous_xy.copy_(state.root.pos[:, :2])

@@ -30,7 +30,7 @@ def faces():
 
 
 def height(faces: FaceTable, xy: np.ndarray) -> np.ndarray:
-    """xy [..., 2] -> [...]"""
+    """Return the height of the ground at xy, [..., 2] -> [...]."""
     places = torch.tensor(xy, dtype=torch.float32)
     normal, offset = faces.under(places)
     return ((offset[..., 0] - (normal[..., :2] * places).sum(-1)) / normal[..., 2]).numpy()

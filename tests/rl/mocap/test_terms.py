@@ -54,7 +54,7 @@ def test_each_snippet_has_the_steps_that_dm_control_gives_it(ours, theirs):
 
 
 @pytest.mark.parametrize("number", [0, 2, 4])
-def test_observations_rewards_and_ends_are_dm_controls(ours, theirs, layouts, number):
+def test_observations_rewards_and_ends_are_those_of_dm_control(ours, theirs, layouts, number):
     """From the first step to the last, in the same physics, with controls that leave the reference.
 
     After each step, our walker continues from dm_control's state: the two would drift apart by rounding.
@@ -87,7 +87,7 @@ def test_observations_rewards_and_ends_are_dm_controls(ours, theirs, layouts, nu
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_touch_and_torque_are_dm_controls_5_ms_before(ours, theirs, layouts, number):
+def test_touch_and_torque_are_those_of_dm_control_5_ms_earlier(ours, theirs, layouts, number):
     own, mocapact = layouts
     ours.reset(seed=0)
     theirs.reset(options={"snippet": ours.task.snippets[number]})
@@ -105,7 +105,7 @@ def test_touch_and_torque_are_dm_controls_5_ms_before(ours, theirs, layouts, num
     assert np.median(differences) < 0.05 < np.abs(torque[1]).max()
 
 
-def test_half_angles_are_those_of_dm_controls_rewards():
+def test_half_angles_are_those_in_dm_controls_rewards():
     from dm_control.locomotion.tasks.reference_pose.rewards import bounded_quat_dist
 
     first, second = (torch.nn.functional.normalize(torch.randn(50, 4, dtype=torch.float64), dim=-1) for _ in range(2))

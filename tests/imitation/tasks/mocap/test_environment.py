@@ -17,7 +17,7 @@ def begin(env, snippet, start_step=None):
     return env.reset(options=options)[0]
 
 
-def test_every_term_of_the_experiments_layout_is_the_environments(env):
+def test_every_term_of_the_experiments_layout_is_in_the_environment(env):
     layout = load_experiment("mocapact").layout()
     assert [(term.name, term.size) for term in layout.obs] == list(env.obs_sizes.items())
     assert (env.obs_dim, env.action_dim) == (2868, 56)
