@@ -1,9 +1,14 @@
 """The `deploy` section of an experiment."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 import yaml
 
-from body_transformer.deploy.config import DeployConfig, per_joint
+from body_transformer import BodyGraph, Layout, Term
+from body_transformer.deploy.config import DeployConfig, ObsSource, contract_sections, per_joint
+from body_transformer.deploy.contract import _check_control
 from body_transformer.schema import build
 
 JOINTS = ("FL_hip", "FR_hip", "FL_calf")
@@ -53,3 +58,20 @@ def test_every_joint_must_match_one_pattern_and_every_pattern_a_joint(patterns, 
 def test_an_invalid_section_is_refused_with_the_reason(text, message):
     with pytest.raises(ValueError, match=message):
         section(text)
+
+
+def test_actions_of_actuators_belong_to_their_joints_and_the_contract_keeps_to_them(tmp_path):
+    robot = tmp_path / "pair.xml"
+    robot.write_text("""<mujoco><worldbody><body name="a"><joint name="x"/><geom size="1"/></body><body name="b">
+    <joint name="y"/><geom size="1"/></body></worldbody><actuator><motor name="my" joint="y"/>
+    <motor name="mx" joint="x"/></actuator></mujoco>""")
+    graph = BodyGraph.from_file(robot, root=["a", "b"])
+    actions = Term.actuators("ctrl", ["my", "mx"])
+    layout = Layout(graph, [Term.joints("pos", ["y", "x"]), Term.actuators("last", ["my", "mx"])], actions)
+    obs = {"pos": ObsSource("joint_pos"), "last": ObsSource("previous_action")}
+    sections = contract_sections(replace(section("kp: 1"), obs=obs), robot, layout)
+    assert sections.control.joints == ("y", "x")
+    _check_control(sections.control, sections.obs, layout)
+    for wrong in (("x", "y"), ("y",), ("y", "z")):
+        with pytest.raises(ValueError, match=r"control\.joints must be the layout's, in its order: "):
+            _check_control(SimpleNamespace(joints=wrong), sections.obs, layout)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from body_transformer import robots
-from body_transformer.deploy.robot_model import model_name, portable, robot_limits
+from body_transformer.deploy.robot_model import driven_joints, model_name, portable, robot_limits
 
 TETRAHEDRON = "0 0 0  0.2 0 0  0 0.2 0  0 0 0.2"
 INSIDE = "0.03 0.03 0.03"
@@ -115,3 +115,13 @@ def test_torque_limits_are_those_of_motors_servos_and_joints(tmp_path):
     assert torques == (9.0, 4.0, 2.0)
     assert positions[0] == pytest.approx((-np.pi / 3, np.pi / 3))
     assert positions[1] == (-np.inf, np.inf)
+
+
+def test_actuators_drive_joints_in_any_order_and_those_of_tendons_do_not():
+    text = """<mujoco><worldbody><body name="a"><joint name="x"/><geom size="1"/><body name="b"><joint name="y"/>
+    <geom size="1"/></body></body></worldbody><tendon><fixed name="t"><joint joint="x" coef="1"/></fixed></tendon>
+    <actuator><motor name="first" joint="y"/><motor joint="x"/><motor name="pull" tendon="t"/></actuator></mujoco>"""
+    spec = mujoco.MjSpec.from_string(text)
+    assert driven_joints(spec, ["first", "actuator_1"]) == {"first": "y", "actuator_1": "x"}
+    with pytest.raises(ValueError, match="needs a joint for every action; 'pull' has none"):
+        driven_joints(spec, ["first", "pull"])
