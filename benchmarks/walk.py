@@ -100,15 +100,15 @@ def steps_ms(log: str) -> NDArray[np.float64]:
     return taken
 
 
-def run(policy: Path, name: str, seed: int, seconds: float, out: Path) -> Rollout:
-    """Run one rollout with the user's command."""
+def run(policy: Path, name: str, seed: int, seconds: float, out: Path, more: Sequence[str] = ()) -> Rollout:
+    """Run one rollout with the user's command, and with more flags."""
     log = out / "logs" / name / str(seed)
     faults = ("--faults", f"seed={seed}", "noise=1", *CONDITIONS[name].faults)
     flags = ("--out", str(log), "--json", *CONDITIONS[name].flags)
     shutil.rmtree(log, ignore_errors=True)  # of an earlier benchmark
     late = count_late_ticks()
     command = [sys.executable, "-m", "body_transformer.cli.main", "deploy", str(policy), "--seconds", str(seconds)]
-    command += [*faults, *flags]
+    command += [*faults, *flags, *more]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     try:
         result = json.loads(done.stdout)
@@ -174,11 +174,14 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", choices=list(CONDITIONS), default=list(CONDITIONS))
     parser.add_argument("--rollouts", type=int, help="rollouts per condition, instead of 5 or 20")
     parser.add_argument("--seconds", type=float, default=10.0)
+    steering = "the policy's command, as for bot deploy"
+    parser.add_argument("--command", nargs="+", default=[], metavar="X", help=steering)
     options = parser.parse_args(args)
+    more = ["--command", *options.command] if options.command else []
     counts = {name: options.rollouts or CONDITIONS[name].num_rollouts for name in options.only}
     rollouts: list[Rollout] = []
     for name, seed in ((name, seed) for name, count in counts.items() for seed in range(count)):
-        one = run(options.policy, name, seed, options.seconds, options.out)
+        one = run(options.policy, name, seed, options.seconds, options.out, more)
         rollouts.append(one)
         print(f"{CONDITIONS[name].title} {seed}: {one.problem or 'no fall'}, {one.speed_mps:.2f} m/s", flush=True)
         write(options.out, options.policy, options.seconds, rollouts)
