@@ -25,7 +25,8 @@ class Collect:
     """Roll a policy out and record demonstrations as a Minari dataset."""
 
     experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="EXPERIMENT")]
-    """Experiment to play: adroit-door, adroit-hammer, adroit-relocate, demo, or a YAML file."""
+    """Experiment to play: adroit-door, adroit-hammer, adroit-relocate, demo, or a YAML file. `bot collect mocapact`
+    has other options, which its --help lists."""
     policy: Annotated[Path, tyro.conf.arg(metavar="POLICY")]
     """A saved or exported policy, a run or checkpoint folder, pretrained:NAME, or a DAPG expert (.npz)."""
     episodes: Annotated[int, tyro.conf.arg(metavar="N")]
@@ -49,6 +50,11 @@ class Collect:
 
 
 def main(args: list[str]) -> None:
+    if args and not args[0].startswith("-") and records_clips(load_experiment(args[0])):
+        from . import collect_mocap
+
+        collect_mocap.main(args)
+        return
     options = tyro.cli(Collect, prog="bot collect", args=args)
     experiment = load_experiment(options.experiment)
     import_beside(code_file(options.experiment))
@@ -89,6 +95,11 @@ def main(args: list[str]) -> None:
         "" if found.success_rate is None else f"; success in {found.success_rate:.1%} of {found.num_played} played"
     )
     print(f"wrote {found.path}: {found.num_episodes} episodes, {found.num_steps} steps{success}")
+
+
+def records_clips(experiment: Experiment) -> bool:
+    """Return whether an experiment tracks motion clips; `collect_mocap.py` records those."""
+    return experiment.imitation is not None and experiment.imitation.task == "mocap"
 
 
 def collectable() -> list[str]:

@@ -111,8 +111,8 @@ class Walkers(TaskRobots[ExpertState]):
         )
         self._failed = torch.zeros(num_envs, dtype=torch.bool, device=world.device)
         spans = [motions.frames(snippet) for snippet in task.snippets]
-        self._spans = self._tensor(spans).T if spans else None
-        """First and last frames of the episodes of an evaluation, [2, B]; None in training."""
+        self.spans = self._tensor(spans).T if spans else None
+        """First and last frames of the next episodes, [2, B], where they are fixed; None in training."""
         self.plan = [
             PlannedEpisode(task.clips.splits[snippet.clip], snippet.clip, last - first)
             for snippet, (first, last) in zip(task.snippets, spans, strict=True)
@@ -134,11 +134,15 @@ class Walkers(TaskRobots[ExpertState]):
         state, motions = self.state, self.state.motions
         torch.minimum(state.frame + 1, state.end, out=state.frame)
         target = motions.joint_pos[state.frame], motions.joint_vel[state.frame]
-        state.control.copy_(self.servo.corrected(*target, self.task.options.action_scale * action))
+        state.control.copy_(self.executed(self.servo.corrected(*target, self.task.options.action_scale * action)))
         self.world.ctrl.copy_(state.control[:, self._simulated])
         state.previous_quat.copy_(state.root_quat)
         kept = (1 - PHYSICS_DT / FILTER_S) ** DECIMATION
         state.activation.copy_(torch.lerp(state.control, state.activation, kept))  # for fingers that are not simulated
+
+    def executed(self, control: Tensor) -> Tensor:
+        """Return the controls [B, 56] that are executed instead of these: recordings add noise."""
+        return control
 
     def read_sensors(self) -> None:
         """Read joints and sensors, and note failures."""
@@ -164,12 +168,12 @@ class Walkers(TaskRobots[ExpertState]):
     def restart(self, fresh: Tensor) -> None:
         """Place the walkers of `fresh` [B, bool] on the first frame of their next episode."""
         state, motions, world = self.state, self.state.motions, self.world
-        if self._spans is None:
+        if self.spans is None:
             frame = self.sampler.draw_after(state.frame, self._failed)
             options, end = self.task.options, motions.last[motions.clip[frame]]
             noise, at_rest = options.start_noise, options.start_at_rest
         else:
-            (frame, end), noise, at_rest = self._spans, 0.0, 1.0
+            (frame, end), noise, at_rest = self.spans, 0.0, 1.0
         joint_pos, joint_vel = motions.joint_pos[frame], motions.joint_vel[frame]
         activation = self.servo.control(joint_pos, joint_vel, lead_s=0.0)
         activation = activation * (torch.rand_like(activation[:, :1]) >= at_rest)

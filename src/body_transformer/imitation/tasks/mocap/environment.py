@@ -134,6 +134,8 @@ class MocapEnv(gymnasium.Env[Floats, Floats]):
         self.action_dim = int(self.env.action_spec().shape[0])
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (self.obs_dim,), np.float32)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (self.action_dim,), np.float32)
+        self.obs = np.zeros(self.obs_dim, dtype=np.float32)
+        """The newest observation."""
         self._max_steps = 0
         self._over = True
 
@@ -151,9 +153,9 @@ class MocapEnv(gymnasium.Env[Floats, Floats]):
                 f"{self.lengths[snippet.clip]} frames, and the start must be within {snippet.start} to {last}"
             )
         self.task.track(snippet, start_step)
-        obs = self._flat(self.env.reset().observation)
+        self.obs = self._flat(self.env.reset().observation)
         self._over, self._max_steps = False, self.task.steps_left
-        return obs, {"max_steps": self._max_steps}
+        return self.obs, {"max_steps": self._max_steps}
 
     def step(self, action: npt.ArrayLike) -> tuple[Floats, float, bool, bool, dict[str, Any]]:
         """Take one step; `action` [56] is clipped to [-1, 1], the walker's control range."""
@@ -164,7 +166,8 @@ class MocapEnv(gymnasium.Env[Floats, Floats]):
         terminated = self._over and not time_step.discount
         info = {"max_steps": self._max_steps}
         reward = float(time_step.reward)
-        return self._flat(time_step.observation), reward, terminated, self._over and not terminated, info
+        self.obs = self._flat(time_step.observation)
+        return self.obs, reward, terminated, self._over and not terminated, info
 
     def render(self) -> Frame:
         """Return a picture [480, 640, 3] from the camera that follows the walker."""

@@ -12,11 +12,11 @@ import json
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from zlib import crc32
 
 import numpy as np
@@ -26,7 +26,11 @@ from rich.progress import Progress
 from ....files import atomic_write
 from ....schema import check_fields
 from .clips import clip_lengths, h5py
-from .snippets import MAX_SNIPPET_STEPS, REF_STEPS, SNIPPET, available, cut, read_clip_list
+from .snippets import MAX_SNIPPET_STEPS, REF_STEPS, SNIPPET, available, cut, random_start, read_clip_list
+
+if TYPE_CHECKING:
+    from .environment import MocapEnv
+    from .recording import Controller
 
 
 @dataclass(frozen=True)
@@ -51,15 +55,33 @@ class RolloutSettings:
         cut("clip", self.max_steps, self.max_steps)  # raises if max_steps is too small
 
 
-def record_clip(clips_file: str, clip: str, out: Path, settings: RolloutSettings) -> str:
-    """Roll the controller out on a clip's snippets and write `out` atomically; return the clip."""
-    os.environ.setdefault("MUJOCO_GL", "disabled")  # nothing is drawn here
+@dataclass(frozen=True)
+class Pilot:
+    """A controller of the walker, before there is an environment; other processes unpickle it."""
+
+    title: str
+    """Its name in the files; rollouts of pilots with other titles are never mixed."""
+    make: Callable[[MocapEnv], Controller]
+
+
+def _balance(env: MocapEnv) -> Controller:
     from .controller import BalanceController
+
+    return BalanceController(env)
+
+
+BALANCE = Pilot("BalanceController of body_transformer, not an expert of MoCapAct's", _balance)
+"""The model-based controller."""
+
+
+def record_clip(clips_file: str, clip: str, out: Path, settings: RolloutSettings, pilot: Pilot = BALANCE) -> str:
+    """Roll the pilot out on a clip's snippets and write `out` atomically; return the clip."""
+    os.environ.setdefault("MUJOCO_GL", "disabled")  # nothing is drawn here
     from .environment import MocapEnv
-    from .recording import VALUES_NOTE, FileStatistics, random_start, record, write_snippet
+    from .recording import VALUES_NOTE, FileStatistics, record, write_snippet
 
     env = MocapEnv(clips_file)
-    controller = BalanceController(env)
+    controller = pilot.make(env)
     rng = np.random.default_rng([settings.seed, crc32(clip.encode())])
     statistics = FileStatistics(env.obs_dim, env.action_dim)
     num_start = settings.start_rollouts
@@ -81,7 +103,7 @@ def record_clip(clips_file: str, clip: str, out: Path, settings: RolloutSettings
             file["n_start_rollouts"] = np.int64(num_start)
             file["n_rsi_rollouts"] = np.int64(settings.random_rollouts)
             file.attrs["settings"] = _as_text(settings)
-            file.attrs["controller"] = f"{type(controller).__name__} of body_transformer, not an expert of MoCapAct's"
+            file.attrs["controller"] = pilot.title
             file.attrs["note"] = VALUES_NOTE
 
     atomic_write(out, write)
@@ -94,10 +116,11 @@ def generate(
     clips: Sequence[str] | None = None,
     settings: RolloutSettings | None = None,
     num_workers: int = 1,
+    pilot: Pilot = BALANCE,
 ) -> Iterator[str]:
     """Write `OUT_DIR/CLIP.hdf5` per clip (all of the file by default) and yield its name.
 
-    Existing files with the same settings are kept, so a run that was stopped continues.
+    Existing files with the same settings and pilot are kept, so a run that was stopped continues.
     """
     settings = settings or RolloutSettings()
     lengths = clip_lengths(clips_file)
@@ -107,8 +130,8 @@ def generate(
         raise ValueError(f"at least one worker is needed; got {num_workers}")
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    missing = [name for name in names if not _exists(folder / f"{name}.hdf5", settings)]
-    jobs = [(os.fspath(clips_file), name, folder / f"{name}.hdf5", settings) for name in missing]
+    missing = [name for name in names if not _exists(folder / f"{name}.hdf5", settings, pilot)]
+    jobs = [(os.fspath(clips_file), name, folder / f"{name}.hdf5", settings, pilot) for name in missing]
     if num_workers == 1:
         yield from (record_clip(*job) for job in jobs)
         return
@@ -121,17 +144,19 @@ def _as_text(settings: RolloutSettings) -> str:
     return json.dumps(asdict(settings), sort_keys=True)
 
 
-def _exists(path: Path, settings: RolloutSettings) -> bool:
-    """Return whether this file exists; raise if it has other settings or is from another program."""
+def _exists(path: Path, settings: RolloutSettings, pilot: Pilot) -> bool:
+    """Return whether this file exists; raise if it has other settings, another pilot or is from another program."""
     if not path.exists():
         return False
     try:
         with h5py.File(path, "r") as file:
-            found = str(file.attrs.get("settings", "unknown"))
+            found, by = (str(file.attrs.get(name, "unknown")) for name in ("settings", "controller"))
     except OSError as error:
         raise ValueError(f"{str(path)!r} exists but cannot be read: {error}") from None
     if found != _as_text(settings):
         raise ValueError(f"{str(path)!r} exists and was made with other settings ({found}); give another folder")
+    if by != pilot.title:
+        raise ValueError(f"{str(path)!r} exists and was made by another controller ({by}); give another folder")
     return True
 
 

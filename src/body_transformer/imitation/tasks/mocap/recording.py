@@ -13,7 +13,7 @@ from scipy.signal import lfilter
 
 from ....model.normalizer import RunningStatistics
 from .environment import Floats, MocapEnv
-from .snippets import MIN_STEPS, REF_STEPS, Snippet
+from .snippets import Snippet
 
 DISCOUNT = 0.95
 GAE_LAMBDA = 0.95
@@ -70,11 +70,6 @@ def record(
         np.array(steps, dtype=np.float32) for steps in (observations, actions, means, rewards)
     )
     return MocapRollout(start_step, obs, executed, mean, reward, terminated, info["max_steps"])
-
-
-def random_start(snippet: Snippet, rng: np.random.Generator) -> int:
-    """Draw a frame with more than MIN_STEPS steps left, as dm_control does."""
-    return int(rng.integers(snippet.start, snippet.end - REF_STEPS[-1] - MIN_STEPS))
 
 
 def values_and_advantages(rollouts: Sequence[MocapRollout]) -> tuple[list[Floats], list[Floats]]:

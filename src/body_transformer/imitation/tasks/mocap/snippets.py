@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from ....errors import listing
 
 REF_STEPS = (1, 2, 3, 4, 5)
@@ -63,6 +65,11 @@ def cut(clip: str, num_frames: int, max_steps: int = MAX_SNIPPET_STEPS) -> list[
         count += 1
     ends = [*(start + length for start in starts[:-1]), num_frames]
     return [Snippet(clip, start, end) for start, end in zip(starts, ends, strict=True)]
+
+
+def random_start(snippet: Snippet, rng: np.random.Generator) -> int:
+    """Draw a frame with more than MIN_STEPS steps left, as dm_control does."""
+    return int(rng.integers(snippet.start, snippet.end - REF_STEPS[-1] - MIN_STEPS))
 
 
 def available(
