@@ -25,6 +25,7 @@ from ..experiment import (
     experiment_names,
     load_experiment,
 )
+from ..files import atomic_write
 from ..imitation.config import ImitationConfig, without_other_options
 from ..model.config import PolicyConfig
 from ..model.variants import variant_name
@@ -34,10 +35,12 @@ from ..schema import build, plain
 from . import train_rl
 from .inspect import find_robot
 from .output import console
-from .run_options import Flag, ResumeOptions, RunOptions, experiment_id, is_first_process, value_of
+from .run_options import Flag, ResumeOptions, RunOptions, device_of, experiment_id, is_first_process, value_of
 from .train_flags import parse
 
 ROBOT = "--robot"
+CLIPS = ("clips", "train_clips", "validation_clips")
+"""Options of readers and tasks that are paths."""
 
 
 @dataclass(kw_only=True)
@@ -177,8 +180,8 @@ def start_run(options: Train, title: str, own: ImitationConfig, layout: Mapping[
     given = replace(
         given,
         data=absolute_if_path(given.data),
-        options={**kept.get("options", {}), **given.options},
-        task_options={**kept.get("task_options", {}), **given.task_options},
+        options=absolute_clips({**kept.get("options", {}), **given.options}),
+        task_options=absolute_clips({**kept.get("task_options", {}), **given.task_options}),
     )
     description = {**options.describe(title), **(layout or {}), "no_eval": options.no_eval}
     import_beside(beside(description))
@@ -198,6 +201,11 @@ def absolute_if_path(data: str | None) -> str | None:
     """Return an absolute path, so that the run can be resumed from any folder; other names stay as they are."""
     path = Path(data or "").expanduser()
     return os.path.abspath(path) if data and path.exists() else data
+
+
+def absolute_clips(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with absolute paths of motion clips and lists of clips."""
+    return {key: absolute_if_path(value) if key in CLIPS else value for key, value in options.items()}
 
 
 def resume(args: list[str], named: str | None = None) -> None:
@@ -244,7 +252,9 @@ def run_training(run: Run, found: Mapping[str, Any], quiet: bool, resumed: bool)
         raise ValueError(f"cannot resume {str(run.folder)!r}: its description is incomplete: {error!r}") from None
     check_loss(config.loss, architecture)
     import_beside(beside(found))
-    episodes = demonstrations(config, layout, seed)  # raises an error if anything is wrong with the data
+    episodes = demonstrations(
+        config, layout, seed, device_of(found["cpu"])
+    )  # raises an error if anything is wrong with the data
     is_evaluated = config.task and not found["no_eval"]
     task = make_task(config.task, layout, config.task_options) if is_evaluated else None
     if not resumed and is_first_process():
@@ -253,6 +263,8 @@ def run_training(run: Run, found: Mapping[str, Any], quiet: bool, resumed: bool)
             "num_steps": total_steps(config, episodes.num_steps),
         }
         run = Run.create(run.folder, {**found, **sizes})
+        for name, text in episodes.files.items():
+            atomic_write(run.folder / name, text)
     job = CloningJob(run, episodes, task, architecture, config, seed, resumed, found["wandb"], found["cpu"])
     policy = train(job, Progress(f"{found['name']} {architecture.variant}", quiet=quiet or not is_first_process()))
     if not is_first_process():

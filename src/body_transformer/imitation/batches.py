@@ -55,6 +55,26 @@ def num_batches(num_steps: int, batch_size: int) -> int:
     return math.ceil(num_steps / batch_size)
 
 
+def part_of_batch(batch: int, batch_size: int, num_steps: int, rank: int, num_ranks: int) -> tuple[int, int]:
+    """Return the range in the epoch of a process's part of a batch."""
+    begin = batch * batch_size
+    end = min(begin + batch_size, num_steps)
+    share = math.ceil((end - begin) / num_ranks)
+    start = min(begin + rank * share, end - share)
+    return start, start + share
+
+
+def random_of_epoch(seed: int, epoch: int, stream: int) -> np.random.Generator:
+    """Return a generator of an epoch: stream 0 permutes episodes, stream 1 + k the steps of window k."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(epoch, stream)))
+
+
+def check_batch_size(batch_size: int, num_ranks: int) -> None:
+    """Raise unless every process gets an equal part of a batch."""
+    if batch_size % num_ranks:
+        raise ValueError(f"batch_size must be a multiple of the number of processes; got {batch_size} and {num_ranks}")
+
+
 class Batches:
     """Batches of `batch_size` steps.
 
@@ -91,10 +111,7 @@ class Batches:
         self._check()
 
     def _check(self) -> None:
-        if self.batch_size % self.num_ranks:
-            raise ValueError(
-                f"batch_size must be a multiple of the number of processes; got {self.batch_size} and {self.num_ranks}"
-            )
+        check_batch_size(self.batch_size, self.num_ranks)
         if not self._num_steps:
             raise ValueError("the demonstrations have no steps")
         index = int(self._lengths.argmax())
@@ -129,11 +146,7 @@ class Batches:
 
     def _part(self, batch: int) -> tuple[int, int]:
         """Return the range in the epoch of this process's part of a batch."""
-        begin = batch * self.batch_size
-        end = min(begin + self.batch_size, self._num_steps)
-        share = math.ceil((end - begin) / self.num_ranks)
-        start = min(begin + self.rank * share, end - share)
-        return start, start + share
+        return part_of_batch(batch, self.batch_size, self._num_steps, self.rank, self.num_ranks)
 
     def _windows(self, epoch: int, begin: int, end: int) -> Generator[Window, None, None]:
         """Yield the windows that hold these steps of the epoch; each is valid until the next is requested."""
@@ -187,7 +200,7 @@ class Batches:
         return members
 
     def _random(self, epoch: int, stream: int) -> np.random.Generator:
-        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(epoch, stream)))
+        return random_of_epoch(self.seed, epoch, stream)
 
     def _allocate(self, num_steps: int) -> tuple[Floats, Floats]:
         """Return empty arrays for observations and actions."""

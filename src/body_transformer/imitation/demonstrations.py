@@ -15,17 +15,24 @@ from ..errors import listing
 from ..model.normalizer import RunningStatistics
 from .config import ImitationConfig
 from .episodes import Episodes, Floats
+from .on_device import OnDevice
 from .readers import READERS, open_episodes
 from .tasks import TASKS
 
-SPLITTING = ("train_clips", "validation_clips", "num_clips", "clip_seed")
+SPLITTING = ("clips", "train_clips", "validation_clips", "num_clips", "clip_seed")
 """Options that define the training motions. Reader and task must agree on them: motions that the evaluation reports as
 unseen must not be in the training data."""
 
 
-def demonstrations(config: ImitationConfig, layout: Layout, seed: int) -> Episodes:
-    """Open the training split; with `num_demos`, draw that many demonstrations by the seed."""
-    episodes = open_episodes(config.reader, config.data, layout, **config.options).split("train")
+def demonstrations(config: ImitationConfig, layout: Layout, seed: int, device: str = "cpu") -> Episodes:
+    """Open the training split; with `num_demos`, draw that many demonstrations by the seed.
+
+    A reader with the option `device` makes the demonstrations in the memory of this device.
+    """
+    options = dict(config.options)
+    if "device" in READERS.options(config.reader):
+        options.setdefault("device", device)
+    episodes = open_episodes(config.reader, config.data, layout, **options).split("train")
     return episodes if config.num_demos is None else episodes.draw(config.num_demos, seed)
 
 
@@ -59,6 +66,8 @@ def obs_mean_and_var(
     Unused entries have mean 0 and variance 1. This reads every step once before training and raises if a value is not
     finite. `on_done` is called with the number of episodes that were read and their total.
     """
+    if isinstance(episodes, OnDevice):
+        return episodes.mean_and_var()
     statistics = RunningStatistics(len(episodes.obs_ids))
     obs_names = episodes.layout.obs_names()
     names = [obs_names[entry] for entry in episodes.obs_ids]

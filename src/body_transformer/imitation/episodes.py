@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +44,9 @@ class Episodes(ABC):
     their indices.
     """
 
+    files: Mapping[str, str] = {}
+    """Name and content of text files that describe these demonstrations; a run keeps them in its folder."""
+
     def __init__(self, layout: Layout, infos: Sequence[EpisodeInfo]) -> None:
         self.layout = layout
         self.infos = tuple(infos)
@@ -69,14 +72,18 @@ class Episodes(ABC):
         have = sorted({info.split for info in self.infos})
         if name not in have:
             raise ValueError(f"these demonstrations have no split {name!r}; have: {listing(have)}")
-        return Subset(self, [index for index, info in enumerate(self.infos) if info.split == name])
+        return self.subset([index for index, info in enumerate(self.infos) if info.split == name])
 
     def draw(self, number: int, seed: int) -> Episodes:
         """Draw `number` episodes without replacement."""
         if not 1 <= number <= len(self):
             raise ValueError(f"the number of demonstrations must be from 1 to {len(self)}; got {number}")
         order = np.random.default_rng(seed).permutation(len(self))
-        return Subset(self, sorted(order[:number].tolist()))
+        return self.subset(sorted(order[:number].tolist()))
+
+    def subset(self, indices: Sequence[int]) -> Episodes:
+        """Return some of the episodes."""
+        return Subset(self, indices)
 
 
 class Subset(Episodes):

@@ -30,6 +30,7 @@ from .config import ImitationConfig
 from .demonstrations import obs_mean_and_var
 from .episodes import Episodes, Floats
 from .losses import CloningLoss
+from .on_device import DeviceBatches, OnDevice
 from .tasks.base import ImitationTask, evaluate
 
 
@@ -79,8 +80,9 @@ class _CloningLoop:
         self.accelerator = Accelerator(mixed_precision="bf16" if bf16 else "no", cpu=job.cpu)
         if self.config.precision == "tf32":
             torch.set_float32_matmul_precision("high")
-        self.batches = Batches(
-            job.episodes,
+        make_batches = DeviceBatches if isinstance(job.episodes, OnDevice) else Batches
+        self.batches: Batches | DeviceBatches = make_batches(
+            job.episodes,  # type: ignore[arg-type]  # mypy joins the two classes
             self.config.batch_size,
             job.seed,
             rank=self.accelerator.process_index,
@@ -128,7 +130,7 @@ class _CloningLoop:
                 saver.after(self.step, stop, self.accelerator.device)
             self._save()
 
-    def _remaining_batches(self) -> Iterator[tuple[Floats, Floats]]:
+    def _remaining_batches(self) -> Iterator[tuple[Floats | Tensor, Floats | Tensor]]:
         while self.step < self.num_steps:
             epoch, first = divmod(self.step, len(self.batches))
             for batch in self.batches.epoch(epoch, first):
@@ -205,7 +207,7 @@ class Update:
         # with several processes an update exchanges gradients and is not recorded
         self._compute = CudaGraphed(self._plain) if on_gpu and accelerator.num_processes == 1 else self._plain
 
-    def __call__(self, used_obs: Floats, actions: Floats, learning_rate: float) -> None:
+    def __call__(self, used_obs: Floats | Tensor, actions: Floats | Tensor, learning_rate: float) -> None:
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(learning_rate)
@@ -221,7 +223,9 @@ class Update:
         self.loss_sum += loss.detach()
         return loss.detach()
 
-    def _to_device(self, array: Floats) -> Tensor:
+    def _to_device(self, array: Floats | Tensor) -> Tensor:
+        if isinstance(array, Tensor):
+            return array.to(self.device, non_blocking=True)  # it is there already, unless it was made elsewhere
         tensor = torch.from_numpy(array)
         return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
 

@@ -15,6 +15,7 @@ READERS = Catalog(
         "mocapact": ".readers.mocapact:open_episodes",
         "npz": ".readers.npz:open_episodes",
         "robomimic": ".readers.robomimic:open_episodes",
+        "rollouts": "..rl.mocap.rollouts:open_episodes",
         "tracking": ".tasks.tracking.demonstrations:open_episodes",
     },
     num_given=2,

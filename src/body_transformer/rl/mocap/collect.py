@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...errors import listing
-from ...imitation.tasks.mocap.clip_table import ClipRow, row_of_file, write_csv
+from ...files import atomic_write
+from ...imitation.tasks.mocap.clip_table import ClipRow, as_csv, row_of_file
 from ...imitation.tasks.mocap.generate import RolloutSettings, generate
 from ...imitation.tasks.mocap.snippets import available
 from .motions import TRAIN
@@ -47,5 +48,5 @@ def collect(
     for done, _ in enumerate(made, len([file for file in files if file.exists()]) + 1):
         on_clip(done, len(files))
     rows = [row_of_file(file, split) for file in sorted(out.glob("*.hdf5"))]
-    write_csv(rows, out / TABLE)
+    atomic_write(out / TABLE, as_csv(rows))
     return rows

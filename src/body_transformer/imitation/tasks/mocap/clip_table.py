@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from ....errors import import_extra
-from ....files import atomic_write
 from .snippets import SNIPPET
+
+COUNTS = ("snippets", "rollouts", "complete", "transitions")
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,6 @@ def total(rows: Iterable[ClipRow], split: str) -> ClipRow:
     return ClipRow(f"{len(chosen)} clips", split, **counts, success=share)
 
 
-COUNTS = ("snippets", "rollouts", "complete", "transitions")
-
-
 def describe(rows: Sequence[ClipRow]) -> str:
     """Return one line per split."""
     lines = []
@@ -74,10 +72,10 @@ def describe(rows: Sequence[ClipRow]) -> str:
     return "\n".join(lines)
 
 
-def write_csv(rows: Sequence[ClipRow], path: Path) -> Path:
-    """Write the table, one row per clip."""
+def as_csv(rows: Sequence[ClipRow]) -> str:
+    """Return the table, one line per clip."""
     text = io.StringIO()
     writer = csv.DictWriter(text, [field.name for field in fields(ClipRow)], lineterminator="\n")
     writer.writeheader()
     writer.writerows({**asdict(row), "success": round(row.success, 4)} for row in rows)
-    return atomic_write(path, text.getvalue())
+    return text.getvalue()
