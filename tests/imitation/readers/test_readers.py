@@ -15,14 +15,21 @@ from .small import LAYOUT
 
 def test_an_unknown_reader_is_an_error_that_lists_all_readers():
     message = r"unknown reader 'minary'; did you mean 'minari'\? have: 'minari', 'mocapact', 'npz', "
-    with pytest.raises(ValueError, match=message + "'robomimic'"):
+    with pytest.raises(ValueError, match=message + "'robomimic', 'rollouts', 'tracking'"):
         open_episodes("minary", "data", LAYOUT)
+
+
+def need_simulator(reader):
+    if reader == "rollouts":
+        pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
 
 @pytest.mark.parametrize("reader", READERS.places)
 def test_an_unknown_option_is_an_error_that_lists_all_options(reader):
+    need_simulator(reader)
     allowed = {
         "mocapact": "'actions', 'train_clips', 'validation_clips', 'allow_missing'",
+        "rollouts": "'actions', 'clips', 'train_clips', 'validation_clips', 'start_rollouts'",
         "tracking": "'num_clips', 'repetitions', 'clip_seed'",
     }.get(reader, "'obs_keys'")
     with pytest.raises(ValueError, match=f"reader {reader}: unknown option 'colour'; have: {allowed}"):
@@ -31,6 +38,7 @@ def test_an_unknown_option_is_an_error_that_lists_all_options(reader):
 
 @pytest.mark.parametrize("reader", [name for name in READERS.places if name != "tracking"])
 def test_missing_data_are_named(reader):
+    need_simulator(reader)
     with pytest.raises(FileNotFoundError, match="nowhere"):
         open_episodes(reader, "nowhere", LAYOUT)
     with pytest.raises(ValueError, match=f"reader '{reader}' needs the path or name of the demonstrations"):

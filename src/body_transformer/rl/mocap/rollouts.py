@@ -62,8 +62,8 @@ def open_episodes(
     if num_worlds < 1 or (transitions is not None and transitions < 1):
         raise ValueError(f"num_worlds and transitions must be 1 or more; got {num_worlds} and {transitions}")
     settings = RolloutSettings(start_rollouts, random_rollouts, noise_std=noise, seed=seed)
-    used_entries(layout)
     expert = Expert.load(data, dict(zip(CLIPS, (clips, train_clips, validation_clips), strict=True)))
+    used_entries(layout)
     plan = planned(expert.options.clip_file(), TRAIN, settings)
     device = Ranks.from_environment().device(device)
     with torch.random.fork_rng(devices=[device] if device.startswith("cuda") else []):

@@ -107,8 +107,8 @@ def used_entries(layout: Layout) -> NDArray[np.int64]:
     if used != observed or layout.action_dim != 56:
         different = [name for name, _ in (*used, *observed) if (name in dict(used)) != (name in dict(observed))]
         raise ValueError(
-            f"experts of {NAME} record the observation of the experiment mocapact; this layout uses other terms: "
-            f"{listing(dict.fromkeys(different)) if different else 'their order, sizes or actions differ'}"
+            f"experts of {NAME} record the observation of the experiment mocapact, which this layout does not have: "
+            f"{'it differs in ' + listing(dict.fromkeys(different)) if different else 'order, sizes or actions differ'}"
         )
     return np.flatnonzero(layout.obs_node_ids != UNUSED)
 
