@@ -181,6 +181,9 @@ def test_such_a_run_is_evaluated_and_recorded_in_a_task_that_flags_name(folder, 
     assert main(["eval", "../run", "--episodes", "2", "--cpu"]) == 0
     assert main(["collect", "../run", "--policy", "../run", "--episodes", "1", "--out", "set"]) == 0
     assert "wrote set: 1 episodes, 3 steps; success in 100.0% of 1 played" in capsys.readouterr().out
+    assert yaml.safe_load(Path("set", "terms.yaml").read_text()) == {"obs": {"gripper_qpos": 2}}
+    assert main(["train", "--robot", "../arm.xml", "--data", "set", *QUICK, "--quiet"]) == 0
+    assert Policy.load("runs/arm/bot-mix/seed0").layout == Policy.load("../run").layout
 
 
 @pytest.mark.parametrize(

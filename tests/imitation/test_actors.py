@@ -7,12 +7,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from body_transformer import BodyGraph, Layout, Policy, PolicyConfig, Term
 from body_transformer.experiment import load_experiment
-from body_transformer.imitation.actors import SHAPES, Floats, dapg_actor, load_dapg
+from body_transformer.imitation.actors import SHAPES, Floats, acting, dapg_actor, load_dapg
 from body_transformer.imitation.tasks.adroit import ENVIRONMENTS, AdroitTask
 
 EXPERTS = Path(__file__).parents[2] / "../shared/data/adroit_experts"
 LENGTHS = {"obs": 5, "hidden 0": 3, "hidden 1": 4, "action": 2}
+
+
+def test_observations_that_are_not_finite_are_refused_by_name() -> None:
+    graph = BodyGraph.from_edges(["a"], [], joints={"x": "a"})
+    layout = Layout(graph, [Term.root("gravity", 3), Term.joints("pos", ["x"])], Term.joints("ctrl", ["x"]))
+    act = acting(Policy(layout, PolicyConfig(embed_dim=8, num_layers=1)))
+    obs = np.zeros((3, 4), np.float32)
+    obs[1, 2] = math.nan
+    with pytest.raises(ValueError, match=r"^observations are not finite \(NaN or infinite\): 'gravity.2'$"):
+        act(obs)
 
 
 def random_arrays(seed: int = 0) -> dict[str, Floats]:

@@ -15,8 +15,8 @@ from .table import allocation_table
 
 GLOBAL_WORDS = {"base", "root", "gravity", "command", "commands", "clock", "phase", "heading", "goal", "imu", "twist"}
 """Words in the names of terms about the whole robot, which the root owns unless another rule applies."""
-JOINT_WORDS = {"joint", "joints", "dof", "dofs", "qpos", "qvel"}
-ACTUATOR_WORDS = {"actuator", "actuators", "ctrl", "motor", "motors", "torque", "torques"}
+JOINT_WORDS = {"joint", "joints", "dof", "dofs", "qpos", "qvel", "q", "dq", "qd"}
+ACTUATOR_WORDS = {"actuator", "actuators", "ctrl", "motor", "motors", "torque", "torques", "tau"}
 BODY_WORDS = {"body", "bodies", "link", "links", "contact", "contacts"}
 SITE_WORDS = {"site", "sites"}
 ACTION_WORDS = {"action", "actions"}

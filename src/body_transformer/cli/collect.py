@@ -85,6 +85,7 @@ def main(args: list[str]) -> None:
             overwrite=options.overwrite,
             name=experiment.name,
             policy_name=str(options.policy),
+            terms=experiment.obs,
             on_episode=show,
         )
     if options.json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -12,10 +12,13 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import yaml
 
 from .. import __version__
+from ..body.layout import Term
 from ..errors import import_extra
 from ..files import new_folder
+from .readers.stored import SIDECAR
 from .tasks.base import Act, CollectableTask, Trajectory
 
 Labels = Literal["executed", "clean"]
@@ -85,6 +88,7 @@ def collect(
     overwrite: bool = False,
     name: str = "collected",
     policy_name: str = "",
+    terms: Sequence[Term] = (),
     on_episode: Callable[[CollectedDataset], object] = lambda found: None,
 ) -> CollectedDataset:
     """Play until there are `num_episodes` episodes and write them as a Minari dataset in the folder `out`.
@@ -94,6 +98,7 @@ def collect(
         noise: standard deviation of noise that is added to the actions.
         own_std: [A] standard deviation of the policy's own noise.
         labels: record the executed actions, or the mean actions before noise.
+        terms: terms of the observation, whose names are stored with it.
         on_episode: called after each episode.
     """
     _check(num_episodes, seed, noise)
@@ -120,6 +125,9 @@ def collect(
                 on_episode(found)
         settings = {"seed": seed, "noise": noise, "sampled": own_std is not None, "labels": labels}
         made = {"version": __version__, "policy": policy_name, "only_successes": only_successes, **settings}
+        if terms:
+            names = {"obs": {term.name: term.size for term in terms}}
+            (unfinished / SIDECAR).write_text(yaml.safe_dump(names, sort_keys=False), encoding="utf-8")
         storage.update_metadata(_metadata(name, task, made | found.summary()))
     return found
 

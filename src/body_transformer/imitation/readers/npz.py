@@ -25,7 +25,8 @@ from .stored import FLAT, StoredShapes, first_shapes
 from .terms import check_matrix, check_split, check_terms, join_terms, term_keys
 
 Arrays = Mapping[str, npt.NDArray[Any]]
-OWN = ("actions", "episode_ends", "clip", "split")
+ENDS = "episode_ends"
+OWN = ("actions", ENDS, "clip", "split")
 """Arrays that are not terms of the observation."""
 
 
@@ -99,7 +100,8 @@ def _check(path: Path, arrays: Arrays, have: list[str], layout: Layout, keys: Ma
     needed = ["actions", "episode_ends", *(["obs"] if "obs" in have else keys.values())]
     missing = [name for name in needed if name not in have]
     if missing:
-        raise ValueError(f"the arrays {listing(missing)} are missing; have: {listing(have)}")
+        hint = "; 'episode_ends' is the cumulative number of steps of the episodes" if ENDS in missing else ""
+        raise ValueError(f"the arrays {listing(missing)} are missing; have: {listing(have)}{hint}")
     loaded = {}
     for name in [*needed, *(name for name in ("clip", "split") if name in have)]:
         with naming(name):
