@@ -3,8 +3,8 @@
     PYTHONPATH=examples bot deploy --check driver:Example             # the checks that every driver must pass
     PYTHONPATH=examples bot deploy DIR --robot driver:Example --robot-options speed=10
 
-This robot has no hardware: every joint moves to its target at a limited speed. Yours talks to its motors in `_measure`
-and `send`. The names of its joints must be those of the policy, in any order.
+This robot has no hardware: every joint moves to its target at a limited speed. A real driver talks to the motors in
+`_measure` and `send`. The names of its joints must be those of the policy, in any order.
 """
 
 import time
