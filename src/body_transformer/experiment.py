@@ -142,7 +142,7 @@ def load_experiment(source: str | os.PathLike[str]) -> Experiment:
             experiment.policy_config(variant)
     except ValueError as error:
         raise ValueError(f"experiment {source!r}: {error}") from None
-    return _beside(Path(source), experiment) if source.endswith(SUFFIXES) else experiment
+    return _resolve_paths(Path(source), experiment) if source.endswith(SUFFIXES) else experiment
 
 
 def described_experiment(found: Mapping[str, Any]) -> Experiment:
@@ -171,7 +171,7 @@ def _file_of_run(source: str) -> str:
     return str(file) if file.is_file() else source
 
 
-def _beside(file: Path, experiment: Experiment) -> Experiment:
+def _resolve_paths(file: Path, experiment: Experiment) -> Experiment:
     """Return the experiment of a file, with paths resolved against the file's folder."""
     if experiment.robot.is_path:
         robot = replace(experiment.robot, file=str(file.parent / experiment.robot.file))

@@ -163,14 +163,14 @@ def _text_width(text: str) -> float:
 def _draw_nodes(axes: Axes, graph: BodyGraph, boxes: Floats) -> None:
     jointed = set(graph.joints.values())
     for name, colour, (left, low, right, top) in zip(graph.nodes, _limb_colours(graph), boxes, strict=True):
-        look = {**_look(colour, name in jointed), "zorder": 3, "clip_on": False}
-        axes.add_patch(FancyBboxPatch((left, low), right - left, top - low, "round,pad=0,rounding_size=0.05", **look))
+        style = {**_box_style(colour, name in jointed), "zorder": 3, "clip_on": False}
+        axes.add_patch(FancyBboxPatch((left, low), right - left, top - low, "round,pad=0,rounding_size=0.05", **style))
         # all names share a baseline; centring each one would shift names with descenders
         baseline = (low + top) / 2 - 0.26 * FONT / 72
         axes.text((left + right) / 2, baseline, name, size=FONT, ha="center", parse_math=False, zorder=4)
 
 
-def _look(colour: str, filled: bool) -> dict[str, Any]:
+def _box_style(colour: str, filled: bool) -> dict[str, Any]:
     tint = tuple(1 - 0.4 * (1 - part) for part in to_rgb(colour))
     return {"facecolor": tint if filled else "white", "edgecolor": colour, "linewidth": 1.0}
 
@@ -201,9 +201,9 @@ def _legend(graph: BodyGraph) -> list[Patch | Line2D]:
     entries: list[Patch | Line2D] = []
     jointed = set(graph.joints.values())
     if jointed:  # a graph made from names alone has no joints
-        entries.append(Patch(label="with joint", **_look(TRUNK, True)))
+        entries.append(Patch(label="with joint", **_box_style(TRUNK, True)))
     if jointed and len(jointed) < graph.num_nodes:
-        entries.append(Patch(label="without joint", **_look(TRUNK, False)))
+        entries.append(Patch(label="without joint", **_box_style(TRUNK, False)))
     if graph.extra_edges:
         entries.append(Line2D([], [], label="extra edge", **ARC))
     return entries

@@ -101,14 +101,14 @@ def owners_by_name(parts: Parts, name: str, shape: Shape, words: set[str] | None
     words = words_of(name) if words is None else words
     kind = next((kind for kind, known in KIND_WORDS.items() if words & known and parts.named(kind)), None)
     if kind is not None:
-        return _only(name, shape, _groups(parts, kind, words), per_part=kind in ("bodies", "sites"))
+        return _only_fitting(name, shape, _groups(parts, kind, words), per_part=kind in ("bodies", "sites"))
     if (part := _named_part(parts, name, prod(shape))) is not None:
         return [part] * prod(shape)
     if words & GLOBAL_WORDS:
         return [ROOT] * prod(shape)
     groups = dict(_chosen(parts, "bodies", words)) | dict(_chosen(parts, "sites", words))
     fitting = {label: owners for label, owners in groups.items() if _fit(owners, shape, per_part=True)}
-    return _only(name, shape, fitting, per_part=True) if fitting else None
+    return _only_fitting(name, shape, fitting, per_part=True) if fitting else None
 
 
 def _groups(parts: Parts, kind: str, words: set[str]) -> Mapping[str, Sequence[Owner]]:
@@ -184,7 +184,7 @@ def _fit(owners: Sequence[Owner], shape: Shape, per_part: bool) -> list[Owner] |
     return None
 
 
-def _only(name: str, shape: Shape, groups: Mapping[str, Sequence[Owner]], per_part: bool) -> list[Owner]:
+def _only_fitting(name: str, shape: Shape, groups: Mapping[str, Sequence[Owner]], per_part: bool) -> list[Owner]:
     """Return the owners of the only group that fits; raise an error that lists the candidates."""
     fits = {label: owners for label, group in groups.items() if (owners := _fit(group, shape, per_part))}
     different: dict[tuple[Owner, ...], str] = {}
@@ -277,4 +277,4 @@ def _action_owners(parts: Parts, name: str, shape: Shape) -> list[Owner] | None:
     groups["joints"] = joints
     fitting = {label: owners for label, owners in groups.items() if _fit(owners, shape, per_part=False)}
     first = dict(list(fitting.items())[:1])  # actions are in the order of the actuators, if their number fits
-    return _only(name, shape, first or groups, per_part=False)
+    return _only_fitting(name, shape, first or groups, per_part=False)

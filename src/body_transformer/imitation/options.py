@@ -53,9 +53,9 @@ class Catalog:
             return found
         if self._base is None or ":" not in name:
             raise ValueError(unknown(self.kind, name, self.places) + (", or MODULE:CLASS" if self._base else ""))
-        return self._foreign(name, self._base)
+        return self._import_class(name, self._base)
 
-    def _foreign(self, name: str, base: type) -> type:
+    def _import_class(self, name: str, base: type) -> type:
         module, _, attribute = name.partition(":")
         try:
             found = getattr(import_module(module), attribute)

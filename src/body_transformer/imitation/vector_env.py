@@ -185,14 +185,14 @@ class _Worker:
 
     def begin(self, starts: Mapping[int, Mapping[str, Any]]) -> dict[int, Array]:
         """Start episodes, given the arguments of `reset`; return their observations."""
-        starts = self._mine(starts)
+        starts = self._of_own_lanes(starts)
         self._envs |= {lane: self._spec.make() for lane in starts if lane not in self._envs}
         return {lane: np.array(self._envs[lane].reset(**start)[0]) for lane, start in starts.items()}
 
     def advance(self, actions: Mapping[int, Array]) -> dict[int, tuple[Array, list[float]]]:
         """Take a step; return observations, and lists of reward, terminated, truncated and the infos."""
         results = {}
-        for lane, action in self._mine(actions).items():
+        for lane, action in self._of_own_lanes(actions).items():
             obs, *outcome, info = self._envs[lane].step(action)
             results[lane] = (
                 np.array(obs),
@@ -204,7 +204,7 @@ class _Worker:
         """Return the new frames of the environments."""
         return {lane: env.render() for lane, env in self._envs.items()}
 
-    def _mine(self, by_lane: Mapping[int, Value]) -> dict[int, Value]:
+    def _of_own_lanes(self, by_lane: Mapping[int, Value]) -> dict[int, Value]:
         return {lane: value for lane, value in by_lane.items() if lane % self._stride == self._first}
 
     def get_wrapper_attr(self, name: str) -> Any:

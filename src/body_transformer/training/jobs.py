@@ -119,7 +119,7 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
 
 def _start(job: Planned, threads: str) -> subprocess.Popen[bytes]:
     job.folder.parent.mkdir(parents=True, exist_ok=True)
-    with _beside(job, LOG).open("ab") as out, _beside(job, STARTED).open("ab") as lock:
+    with _file_beside(job, LOG).open("ab") as out, _file_beside(job, STARTED).open("ab") as lock:
         try_lock(lock)  # the process inherits the lock and holds it until it ends, even if this process is killed
         return subprocess.Popen(
             job.command,
@@ -135,14 +135,14 @@ def _is_busy(job: Planned) -> bool:
     """Return whether a process works on the run, or has been started for it and still holds the start lock."""
     if Run(job.folder).is_at_work:
         return True
-    file = _beside(job, STARTED)
+    file = _file_beside(job, STARTED)
     if not file.is_file():
         return False
     with file.open("ab") as lock:
         return not try_lock(lock)
 
 
-def _beside(job: Planned, name: str) -> Path:
+def _file_beside(job: Planned, name: str) -> Path:
     return job.folder.with_name(f"{job.folder.name}.{name}")
 
 
@@ -150,7 +150,7 @@ def _failure(job: Planned, status: int) -> str:
     """Return the end of a failed run's output, or nothing if the run finished."""
     if status == 0 and job.is_finished:
         return ""
-    log = _beside(job, LOG)
+    log = _file_beside(job, LOG)
     lines = log.read_text(errors="replace").strip().splitlines()[-5:]
     return f"the run {job.label!r} ended with status {status}: {' | '.join(lines)} (full output: {log})"
 

@@ -57,17 +57,17 @@ def dtype_names(*dtypes: torch.dtype) -> str:
 
 def _plain(compute: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, *pairwise: Tensor | None) -> Tensor:
     """Return the result of plain PyTorch in q's dtype and layout."""
-    return _as(q, compute(q, k, v, *pairwise))
+    return _as_like(q, compute(q, k, v, *pairwise))
 
 
 def _plain_backward(
     compute: Callable[..., Gradients], q: Tensor, k: Tensor, v: Tensor, *others: Tensor | None
 ) -> Gradients:
     dq, dk, dv, dbias = compute(q, k, v, *others)
-    return _as(q, dq), _as(k, dk), _as(v, dv), dbias
+    return _as_like(q, dq), _as_like(k, dk), _as_like(v, dv), dbias
 
 
-def _as(like: Tensor, x: Tensor) -> Tensor:
+def _as_like(like: Tensor, x: Tensor) -> Tensor:
     """Return `x`, a new tensor, in the dtype and the layout of `like`."""
     if x.dtype == like.dtype and x.is_contiguous() and like.is_contiguous():
         return x
