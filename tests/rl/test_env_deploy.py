@@ -12,19 +12,16 @@ pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 from mjlab.envs import mdp
 from mjlab.managers.observation_manager import ObservationTermCfg
 
-from body_transformer import Policy
+from body_transformer import Policy, PolicyConfig
 from body_transformer.cli.main import main
 from body_transformer.deploy.contract import Checks, Contract
 from body_transformer.deploy.observation import Measured, Observation, gravity_direction
 from body_transformer.deploy.runtime_config import RuntimeConfig, control_of
 from body_transformer.rl.env_deploy import sections_of
 from body_transformer.rl.infer_layout import infer_layout
+from body_transformer.run import Run
 
 from .environments import CARTPOLE, G1, GO1, ROUGH_GO1, YAM, make_env, settle
-
-SMALL = ["--policy.embed-dim", "8", "--policy.num-layers", "1", "--policy.ff-dim", "8", "--cpu", "--quiet"]
-QUICK = ["--rl.num-envs", "2", "--rl.num-steps-per-env", "4", "--rl.num-mini-batches", "2", "--rl.max-iterations", "1"]
-QUICK += ["--rl.eval-episodes", "1"]
 
 
 def contract_of(env, num_steps=0, **options) -> Contract:
@@ -172,8 +169,13 @@ def test_terms_that_only_the_simulator_knows_have_no_source():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
+    """Return a run folder of a Go1 after 30,000 iterations of 4 steps, which is where the command's range grows."""
     folder = tmp_path_factory.mktemp("runs") / "go1"
-    assert main(["train", f"mjlab:{GO1}", *SMALL, *QUICK, "--out", str(folder)]) == 0
+    with closing(make_env(GO1, num_envs=1)) as env:
+        layout = infer_layout(env, ["actor"]).layout
+    settings = {"task": f"mjlab:{GO1}", "num_envs": 2, "num_steps_per_env": 4, "num_mini_batches": 2}
+    Run.create(folder, {"name": f"mjlab:{GO1}", "variant": "bot-mix", "seed": 0, "rl": settings})
+    Policy(layout, PolicyConfig(embed_dim=8, num_layers=1, ff_dim=8)).save(folder / "checkpoints" / "30000")
     return folder
 
 
@@ -184,7 +186,7 @@ def test_an_mjlab_run_is_exported_with_its_whole_contract(run, tmp_path, capsys)
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["control"] == "position"
     contract = Contract.load(out)
     assert contract.experiment == f"mjlab:{GO1}"
-    assert contract.environment.command_range == ((-1.0, 1.0), (-1.0, 1.0), (-0.5, 0.5))
+    assert contract.environment.command_range == ((-1.5, 2.0), (-1.0, 1.0), (-0.7, 0.7))
     assert (out / "robot.xml").is_file()
     assert contract.training.kp == contract.control.kp
     assert control_of(contract).joints[0] == "FR_hip_joint"
