@@ -156,8 +156,7 @@ def described_experiment(found: Mapping[str, Any]) -> Experiment:
 
 
 def code_file(source: str) -> str:
-    """Return the file in the same folder as an experiment's modules: the experiment's own file or, for a run, the
-    robot's."""
+    """Return the file beside an experiment's modules: the experiment's own file or, for a run, the robot's."""
     source = _file_of_run(source)
     if not source.endswith(SUFFIXES):
         return source

@@ -56,8 +56,7 @@ class BodyGraph:
     mimics: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Joint -> the joint that it follows, such as the second finger of a gripper."""
     floating: tuple[str, ...] | None = None
-    """Nodes that move freely in the world, so that joint positions do not determine their pose; by default all
-    roots."""
+    """Nodes that move freely in the world; joint positions do not determine their pose. By default all roots."""
     sites: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Site name -> its node, in the order of the file. They help to infer a layout; `to_dict` leaves them out."""
 
@@ -281,8 +280,7 @@ class BodyGraph:
     # -- JSON ------------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the graph as a JSON-serialisable dict; fields that only some robots need are left out if they have
-        their default."""
+        """Return the graph as a JSON-serialisable dict, without the optional fields that have their default."""
         data: dict[str, Any] = plain(self)
         usual: dict[str, Any] = {"other_roots": [], "mimics": {}, "floating": list(self.roots), "sites": data["sites"]}
         return {key: value for key, value in data.items() if key not in usual or value != usual[key]}

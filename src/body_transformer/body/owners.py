@@ -66,8 +66,7 @@ class InferredLayout:
 
 
 def spread(owners: Sequence[Owner], size: int) -> list[Owner] | None:
-    """Return the owner of each of `size` entries, with an equal run of entries per owner; None if that is
-    impossible."""
+    """Return the owner of each of `size` entries, with equal runs per owner; None if that is impossible."""
     if not owners or size % len(owners):
         return None
     return [owner for owner in owners for _ in range(size // len(owners))]

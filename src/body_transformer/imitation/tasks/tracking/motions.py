@@ -74,8 +74,7 @@ CLIP_SEED = 1
 """Seed of the clips. Hyperparameters (learning rate, steps, widths) were tuned on the clips of seed 0."""
 
 STREAMS = {"demonstrate": 1, "collect": 2}
-"""Kind of recording -> number that is part of the seed, so that no two kinds of recording, and no rollout, share
-starts."""
+"""Kind of recording -> number in the seed, so that recordings of both kinds and rollouts have different starts."""
 
 
 @dataclass(frozen=True)
