@@ -39,7 +39,7 @@ from .run_options import Flag, ResumeOptions, RunOptions, device_of, experiment_
 from .train_flags import parse
 
 ROBOT = "--robot"
-CLIPS = ("clips", "train_clips", "validation_clips")
+PATHS = ("clips", "train_clips", "validation_clips", "keep")
 """Options of readers and tasks that are paths."""
 
 
@@ -180,8 +180,8 @@ def start_run(options: Train, title: str, own: ImitationConfig, layout: Mapping[
     given = replace(
         given,
         data=absolute_if_path(given.data),
-        options=absolute_clips({**kept.get("options", {}), **given.options}),
-        task_options=absolute_clips({**kept.get("task_options", {}), **given.task_options}),
+        options=absolute_paths({**kept.get("options", {}), **given.options}),
+        task_options=absolute_paths({**kept.get("task_options", {}), **given.task_options}),
     )
     description = {**options.describe(title), **(layout or {}), "no_eval": options.no_eval}
     import_beside(beside(description))
@@ -203,9 +203,12 @@ def absolute_if_path(data: str | None) -> str | None:
     return os.path.abspath(path) if data and path.exists() else data
 
 
-def absolute_clips(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with absolute paths of motion clips and lists of clips."""
-    return {key: absolute_if_path(value) if key in CLIPS else value for key, value in options.items()}
+def absolute_paths(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with absolute paths."""
+    return {
+        key: os.path.abspath(os.path.expanduser(value)) if key in PATHS and isinstance(value, str) else value
+        for key, value in options.items()
+    }
 
 
 def resume(args: list[str], named: str | None = None) -> None:

@@ -16,6 +16,7 @@ from body_transformer.imitation.demonstrations import obs_mean_and_var
 from body_transformer.imitation.on_device import DeviceBatches
 from body_transformer.imitation.readers import mocapact, open_episodes
 from body_transformer.imitation.tasks.mocap.generate import RolloutSettings
+from body_transformer.rl.mocap import rollouts
 from body_transformer.rl.mocap.recorder import Recorder, planned
 from body_transformer.rl.mocap.rollouts import trimmed
 from body_transformer.rl.mocap.trained import CLIPS, Expert
@@ -159,6 +160,25 @@ def test_no_clip_of_the_validation_list_is_recorded(episodes):
     assert sum(int(row["transitions"]) for row in rows) == episodes.num_steps
 
 
+def test_kept_rollouts_are_loaded_by_the_next_training(expert_run, layout, episodes, tmp_path, monkeypatch):  # noqa: F811
+    given = {**FEW, "transitions": episodes.num_steps - 3, "keep": str(tmp_path)}
+    made = open_episodes("rollouts", str(expert_run), layout, **given)
+    assert len([*tmp_path.glob("*.safetensors")]) == 1
+    with monkeypatch.context() as patched:
+        patched.setattr(rollouts, "_simulated", lambda *args: pytest.fail("these rollouts exist already"))
+        loaded = open_episodes("rollouts", str(expert_run), layout, **given)
+        with pytest.raises(pytest.fail.Exception):
+            open_episodes("rollouts", str(expert_run), layout, **given, seed=1)
+    assert loaded.infos == made.infos
+    assert loaded.files == made.files == episodes.files
+    assert torch.equal(loaded.obs, made.obs)
+    assert torch.equal(loaded.actions, made.actions)
+    (file,) = tmp_path.glob("*.safetensors")
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(ValueError, match="not a file of rollouts, or damaged: remove it"):
+        open_episodes("rollouts", str(expert_run), layout, **given)
+
+
 def test_demonstrations_can_be_drawn(episodes):
     drawn = episodes.draw(1, seed=0)
     (number,) = [k for k in range(len(episodes)) if np.array_equal(episodes.read(k).obs, drawn.read(0).obs)]
@@ -225,6 +245,18 @@ def test_a_resumed_run_has_the_same_data(expert_run, options, tmp_path):  # noqa
     assert main(["train", "--resume", str(resumed), "--quiet"]) == 0
     losses = [[line["train/loss"] for line in Run.open(run).metrics()] for run in (whole, resumed)]
     assert losses[0] == losses[1]
+
+
+def test_table_1_is_reproduced_from_rollouts(expert_run, options, tmp_path, capsys):  # noqa: F811
+    """With one arm, one seed and a small policy; the rollouts are kept for further runs."""
+    given = [word for item in options.items() for word in item]
+    data = ["--imitation.reader", "rollouts", "--imitation.data", str(expert_run), "--imitation.options", *OPTIONS]
+    small = ["--policy.embed-dim", "20", "--policy.mlp-dim", "16", "--imitation.batch-size", "16", *FAST, "--cpu"]
+    own = ["reproduce", "table1", "--seeds", "1", "--only", "mlp", "--out", str(tmp_path / "runs")]
+    assert main([*own, "--", *data, *given, "keep", str(tmp_path / "kept"), *small]) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("| mlp "))
+    assert "0.623 / 0.572 ± 0.022" in row, "the paper's number"
+    assert len([*(tmp_path / "kept").glob("*.safetensors")]) == 1
 
 
 def test_mistakes_are_reported_before_a_run_begins(expert_run, clips_file, tmp_path, capsys):  # noqa: F811

@@ -1,13 +1,17 @@
 """The reader `rollouts`: demonstrations that are made anew at the start of a training, on its device.
 
 They are those of `bot collect mocapact`, except that they are made in MuJoCo Warp, with the model on which the expert
-was trained (see expert.py), and kept in bf16. A seed gives the same start frames and noise again.
+was trained (see expert.py), and held in bf16. A seed gives the same start frames and noise again. On a CPU the rollouts
+are then the same, too. Physics on a GPU need not be repeatable to the last bit: `transitions` fixes the number of steps
+nevertheless, and `keep` the steps themselves.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from itertools import groupby
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,12 +19,15 @@ from torch import Tensor
 
 from ...body.layout import Layout
 from ...errors import unknown
+from ...files import digest
 from ...imitation.episodes import EpisodeInfo
 from ...imitation.on_device import OnDevice
 from ...imitation.readers.mocapact import ACTIONS
 from ...imitation.tasks.mocap.clip_table import ClipRow, as_csv, clip_row
 from ...imitation.tasks.mocap.generate import RolloutSettings
+from ...schema import plain
 from ...training.ranks import Ranks
+from .kept import kept
 from .motions import TRAIN
 from .recorder import PlannedRollout, Recorder, planned
 from .trained import CLIPS, Expert, used_entries
@@ -45,6 +52,7 @@ def open_episodes(
     seed: int = 0,
     transitions: int | None = None,
     num_worlds: int = NUM_WORLDS,
+    keep: str | None = None,
     device: str = "cpu",
 ) -> OnDevice:
     """Roll the expert `data`, a run or `pretrained:NAME`, out on all snippets of the training clips.
@@ -55,6 +63,7 @@ def open_episodes(
         actions: `sampled`, the executed controls, or `mean`, the expert's.
         transitions: number of steps to keep, of complete rollouts that are drawn at random; None = all.
         num_worlds: rollouts that are simulated at a time. The noise depends on it.
+        keep: folder in which the rollouts are kept for other trainings with the same settings; None = nowhere.
         device: memory of the demonstrations; by default that of the training.
     """
     if actions not in ACTIONS:
@@ -64,22 +73,46 @@ def open_episodes(
     settings = RolloutSettings(start_rollouts, random_rollouts, noise_std=noise, seed=seed)
     expert = Expert.load(data, dict(zip(CLIPS, (clips, train_clips, validation_clips), strict=True)))
     used_entries(layout)
-    plan = planned(expert.options.clip_file(), TRAIN, settings)
     device = Ranks.from_environment().device(device)
-    with torch.random.fork_rng(devices=[device] if device.startswith("cuda") else []):
-        obs, done, lengths, failed = _simulated(expert, plan, settings, device, num_worlds, actions == "mean")
-    rows = table(plan, lengths, failed)
+
+    def make() -> OnDevice:
+        made = recorded(expert, layout, settings, device, num_worlds, actions == "mean")
+        return made if transitions is None else trimmed(made, transitions, seed)
+
+    if keep is None:
+        return make()
+    made_with = {
+        "weights": expert.weights,
+        "options": plain(expert.options),
+        "clips": [digest(Path(expert.options.clips)), dict(expert.options.clip_file().splits)],
+        "settings": plain(settings),
+        "num_worlds": num_worlds,
+        "actions": actions,
+        "transitions": transitions,
+    }
+    return kept(Path(keep).expanduser(), made_with, layout, device, make)
+
+
+def recorded(
+    expert: Expert, layout: Layout, settings: RolloutSettings, device: str, num_worlds: int, mean_actions: bool
+) -> OnDevice:
+    """Return all complete rollouts on the training clips."""
+    plan = planned(expert.options.clip_file(), TRAIN, settings)
+    on_gpu = torch.device(device).type == "cuda"
+    with torch.random.fork_rng(devices=[device] if on_gpu else []):
+        obs, actions, lengths, failed = _simulated(expert, plan, settings, device, num_worlds, mean_actions)
+    if on_gpu:  # the simulator's memory, which the training may need
+        gc.collect()
+        torch.cuda.empty_cache()
     infos = [
         EpisodeInfo(length, rollout.snippet.clip)
         for rollout, length, early in zip(plan, lengths, failed, strict=True)
         if not early
     ]
     if not infos:
-        raise ValueError(f"the expert {data!r} reached the end of none of {len(plan)} rollouts: train it for longer")
-    episodes = OnDevice(layout, infos, obs, done)
-    if transitions is not None:
-        episodes = trimmed(episodes, transitions, seed)
-    episodes.files = {TABLE: as_csv(rows)}
+        raise ValueError(f"the expert reached the end of none of {len(plan)} rollouts: train it for longer")
+    episodes = OnDevice(layout, infos, obs, actions)
+    episodes.files = {TABLE: as_csv(table(plan, lengths, failed))}
     return episodes
 
 
@@ -133,4 +166,6 @@ def trimmed(episodes: OnDevice, num_steps: int, seed: int) -> OnDevice:
     chosen = torch.from_numpy(rows).to(episodes.obs.device)
     infos = [EpisodeInfo(int(count), info.clip) for info, count in zip(episodes.infos, kept, strict=True) if count]
     parts = (values.index_select(0, chosen) for values in (episodes.obs, episodes.actions))
-    return OnDevice(episodes.layout, infos, *parts)
+    drawn = OnDevice(episodes.layout, infos, *parts)
+    drawn.files = episodes.files
+    return drawn
