@@ -3,8 +3,8 @@
     bot deploy go1 --robot sim --seconds 10 --command 0.8 0 0 --out deployments/go1
     python benchmarks/film_deployment.py go1 deployments/go1 go1.webp
 
-The robot is drawn with its collision shapes, which travel with the export. A log has no position: it follows from the
-measured linear velocity, which the simulated robot measures without noise.
+The robot is drawn with its collision shapes, which travel with the export. A log has no position, so it is integrated
+from the linear velocity, which the simulated robot measures without noise.
 """
 
 import argparse

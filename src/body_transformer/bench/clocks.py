@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 Step = Callable[[], object]
-"""One run of the timed work, on inputs of its own."""
+"""One run of the timed work, on its own inputs."""
 Clock = Callable[[], float]
 
 CACHE_BYTES = {"cuda": 60 * 2**20, "cpu": 32 * 2**20}
@@ -24,7 +24,7 @@ MAX_SETS = 16
 
 @dataclass(frozen=True)
 class Effort:
-    """How long one contender is timed."""
+    """Amount of timing per contender."""
 
     budget_s: float = 0.5
     """Time for its samples in seconds, without warm-up."""

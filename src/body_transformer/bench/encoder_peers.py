@@ -62,7 +62,7 @@ class TimedKind:
     title: str
     make: Callable[[TimedExperiment], TimedModel]
     flops: Callable[[TimedExperiment], int]
-    """Counts the operations of one sample's forward pass."""
+    """Function that counts the operations of one sample's forward pass."""
     compiled: bool = False
     """Whether it needs `torch.compile`."""
     fastest_only: bool = False

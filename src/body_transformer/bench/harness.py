@@ -22,7 +22,7 @@ from .clocks import ONCE, QUICK, Effort, Step, num_sets, take_turns, time_as_gra
 Say = Callable[[str], None]
 """Function that shows a line of progress."""
 GRAPH, EVENTS, CLOCK = "graph", "events", "clock"
-"""How a contender was timed: as a replayed CUDA graph, as launches between events, or by the wall clock."""
+"""Ways to time a contender: as a replayed CUDA graph, as launches between events, or by the wall clock."""
 
 
 # -- contenders --------------------------------------------------------------------------------------------------------
@@ -34,7 +34,7 @@ class Contender:
 
     name: str
     build: Callable[[], Sequence[Step]]
-    """Makes the steps, one per input set."""
+    """Function that makes the steps, one per input set."""
     family: str = ""
     """Consecutive contenders of one family share compiled code; one without a family shares none."""
 
@@ -72,7 +72,7 @@ class Bench:
     compile_only: bool = False
     """Run every contender once and time nothing."""
     say: Say = lambda line: None
-    """Shows the progress."""
+    """Function that shows the progress."""
     notes: list[str] = field(default_factory=list)
     """Failures, and explanations of the results."""
 

@@ -44,7 +44,7 @@ def parse(args: list[str]) -> Namespace:
     add("policy", type=Path, metavar="DIR", nargs="?", help="an exported policy, written by `bot export`")
     checked = "check a driver of your own with its robot on a stand; only damping is sent"
     add("--check", metavar="MODULE:CLASS", help=checked)
-    robots = "the simulated robot, a separate process; Unitree's A1; or a driver of your own (default: sim)"
+    robots = "the simulated robot in a separate process, Unitree's A1, or a driver of your own (default: sim)"
     add("--robot", default="sim", metavar="sim|a1|MODULE:CLASS", help=robots)
     length = "length of the policy's run (default: %(default)g)"
     add("--seconds", type=float, default=RuntimeConfig.seconds, metavar="S", help=length)
@@ -100,7 +100,7 @@ def main(args: list[str]) -> None:
                 emergency.watch(runtime)
                 with live_line(runtime), only_on(own_core):
                     runtime.run()
-        finally:  # after the robot is left: writing takes seconds, and the simulated robot's report is needed
+        finally:  # after disconnecting: writing takes seconds, and the simulated robot's report is needed
             log = finish(options, runtime, folder) if runtime is not None and runtime.log.num_ticks else None
     stop = runtime.result().stop
     if stop is not None:
@@ -144,7 +144,7 @@ def finish(options: Namespace, runtime: Runtime, folder: Path) -> Path | None:
 
 @contextmanager
 def entered(robot: Robot) -> Iterator[frozenset[int]]:
-    """Enter the robot and yield the loop's core; a robot that runs on this computer gets the other cores."""
+    """Connect to the robot and yield the loop's core; a robot that runs on this computer gets the other cores."""
     mine, others = split_cores()
     with ExitStack() as stack:
         with only_on(others):

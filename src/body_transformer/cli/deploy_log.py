@@ -115,7 +115,7 @@ def print_result(name: str, robot: str, result: RunResult, log: Path | None, rep
 
 
 def described(report: dict[str, Any]) -> str:
-    """Return a robot's report in words; that of a driver that does not report a walk as names and values."""
+    """Return a robot's report in words; a report that does not describe a walk, as names and values."""
     try:
         fell = f"fell after {report['fell_after_s']:.1f} s" if report["fell"] else "did not fall"
         way = f"{report['distance_m']:.2f} m ahead and {abs(report['sideways_m']):.2f} m aside"

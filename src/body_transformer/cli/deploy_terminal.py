@@ -89,7 +89,7 @@ def stop_key(stop: Callable[[str], object]) -> Iterator[None]:
 
     before = termios.tcgetattr(keyboard)
     try:
-        tty.setcbreak(keyboard, termios.TCSADRAIN)  # the default throws away what was typed
+        tty.setcbreak(keyboard, termios.TCSADRAIN)  # the default discards typed keys
         with in_thread(listen):
             yield
     finally:

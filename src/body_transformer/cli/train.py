@@ -193,7 +193,7 @@ def start_run(options: Train, title: str, own: ImitationConfig, layout: Mapping[
 
 
 def beside(found: Mapping[str, Any]) -> str:
-    """Return the file beside which the modules of a run's task lie."""
+    """Return the file in the same folder as the modules of a run's task."""
     return str(found["robot"]["file"] if "robot" in found else found["name"])
 
 

@@ -67,7 +67,7 @@ class DeployConfig:
     hz: float
     """Actions per second."""
     obs: Mapping[str, ObsSource]
-    """Term -> its source. A term that is not listed is known to the training environment only."""
+    """Term -> its source. A term that is not listed exists only in the training environment."""
     action_scale: PerJoint = 1.0
     """target = offset + scale * action."""
     action_offset: PerJoint = 0.0
@@ -89,7 +89,7 @@ class DeployConfig:
     command_range: tuple[Limits, ...] | None = None
     """(low, high) of each entry of the command in the training; commands beyond it are refused."""
     imu: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """m, in the root body's frame: the place whose linear velocity the policy observes."""
+    """Place of the observed linear velocity in the root body's frame, m."""
     training: Training | None = None
     """Gains of the training, if the robot's differ, and its torque clip."""
 

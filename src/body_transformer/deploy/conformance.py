@@ -1,4 +1,4 @@
-"""Check of a driver: one session with the robot, in which only damping is sent, and what the driver did in it."""
+"""Check a driver in one session with its robot, in which only damping is sent."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Finding(NamedTuple):
     """The result of one check."""
 
     claim: str
-    """What a driver must do."""
+    """Requirement for a driver."""
     problem: str
-    """What this one does instead; empty if it does it."""
+    """What this driver does instead; empty if the requirement is met."""
 
 
 class Reading(NamedTuple):
@@ -45,7 +45,7 @@ class Reading(NamedTuple):
 
 @dataclass
 class Session:
-    """What happened between entering and leaving a robot."""
+    """Record of a session, from `__enter__` to `__exit__`."""
 
     robot: Robot
     period_s: float = 1 / HZ
@@ -63,7 +63,7 @@ class Session:
 def conformance(make: Callable[[], Robot], expected: Sequence[str] = ()) -> Iterator[Finding]:
     """Check the driver of a robot that may only be damped; `expected` are joints that it must have.
 
-    `make` returns a new driver, which has not been entered. An exception ends the check.
+    `make` returns a new driver, before `__enter__`. An exception ends the check.
     """
     try:
         session = _run(make())
@@ -87,7 +87,7 @@ def conformance(make: Callable[[], Robot], expected: Sequence[str] = ()) -> Iter
 
 
 def _run(robot: Robot) -> Session:
-    """Enter the robot, read and send damping for `SECONDS`, and leave it."""
+    """Connect to the robot, read and send damping for `SECONDS`, and disconnect."""
     session = Session(robot)
     with robot as entered:
         if entered is not robot:
@@ -122,7 +122,7 @@ def _read(session: Session) -> None:
 
 
 def _invalid(num_joints: int) -> dict[str, Command]:
-    """Return commands that no robot may get; without gains and torques, in case that it does."""
+    """Return invalid commands; they have no gains and torques, in case the robot receives them."""
     damping = Command.damping(num_joints)
     return {
         "NaN": replace(damping, torque=np.full(num_joints, math.nan)),

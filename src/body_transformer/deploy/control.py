@@ -38,7 +38,7 @@ class ContractTerm:
     size: int
     """Entries of one measurement."""
     source: Source
-    """The measured quantity; "" if only the training environment knows it. Joints are in the contract's order."""
+    """The measured quantity; "" if only the training environment has it. Joints are in the contract's order."""
     offset: tuple[float, ...]
     """[size], subtracted first."""
     scale: tuple[float, ...]
@@ -187,7 +187,7 @@ class Environment:
     robot: str | None = None
     """Name of the robot's model; None: the names of the joints identify it."""
     imu: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """m, in the root body's frame: the place whose linear velocity the policy observes."""
+    """Place of the observed linear velocity in the root body's frame, m."""
     command_range: tuple[tuple[float, float], ...] | None = None
     """Least and largest value of each entry of the command in the training; None if it is not known."""
 

@@ -181,9 +181,9 @@ def _card(file: Path) -> TrainingRecord:
 def check_vectors(policy: Policy, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Return observations [K, O] and the policy's actions [K, A], which every correct computation must reproduce.
 
-    At large observations single precision itself may not determine an action to 1e-5, because the terms of a sum
-    cancel, or two scores of a softmax are nearly equal. A deviation there is not an error of the network, so a smaller
-    observation is taken.
+    At large observations single precision itself may not determine an action to 1e-5: the terms of a sum cancel, or two
+    scores of a softmax are nearly equal. A deviation there is not an error of the network, so a smaller observation is
+    taken.
     """
     exact = copy.deepcopy(policy).double()
     wanted = _candidates(policy, seed)

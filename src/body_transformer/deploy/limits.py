@@ -52,8 +52,8 @@ class Limiter:
     def hold_position(self, target: Vector, pos: Vector, vel: Vector) -> None:
         """Command the position nearest to `target` that the limits allow, for joints at `pos` with `vel`.
 
-        The target is moved first. If no target satisfies all limits, for example because the joint was pushed far from
-        the previous command, the gains are lowered: a weaker spring satisfies every limit.
+        The target is moved first. If no target satisfies all limits, the gains are lowered, because a weaker spring
+        satisfies every limit. This happens, for example, if the joint was pushed far from the previous command.
         """
         speed, kd = np.abs(vel), self.kd
         least, most = self._torque_range(vel, speed)

@@ -63,7 +63,7 @@ def stop_signals(stop: Callable[[str], object]) -> Iterator[None]:
 
 
 def split_cores() -> tuple[frozenset[int], frozenset[int]]:
-    """Return one core and the other cores; a single core twice; two empty sets where a process cannot choose."""
+    """Return one core and the other cores: a single core twice, and empty sets where a process cannot choose cores."""
     if sys.platform != "linux":
         return frozenset(), frozenset()
     cores = frozenset(os.sched_getaffinity(0))

@@ -132,7 +132,7 @@ class Robot(ABC):
     """Default of `SafetyConfig.clock_drift`."""
 
     joints: tuple[str, ...]
-    """Joint names in the robot's own order; a driver sets them in the class, or at the latest when it is entered."""
+    """Joint names in the robot's own order; a driver sets them in the class, or in `__enter__` at the latest."""
     rates_hz: tuple[float, float] = (0.0, math.inf)
     """Lowest and highest rate of commands that the robot takes."""
     tripped: str = ""
@@ -176,5 +176,5 @@ class Robot(ABC):
         """Mark the end of that time; not called after a stop, as the robot may still fall."""
 
     def summary(self) -> dict[str, Any] | None:
-        """Return the robot's own report of the rollout, for JSON, once the robot is left; None if it has none."""
+        """Return the robot's own report of the rollout, for JSON, after `__exit__`; None if it has none."""
         return None

@@ -33,7 +33,7 @@ COLD = 3.0
 
 
 def check(contract: Contract, policy: Policy, robot: Robot, config: RuntimeConfig, safety: SafetyConfig) -> None:
-    """Refuse an impossible contract, rate, command or log size; the robot need not be entered yet."""
+    """Refuse an impossible contract, rate, command or log size; the robot need not be connected yet."""
     controller = Controller(contract, policy, contract.control.joints if contract.control else (), config, safety)
     if not robot.estimates_velocity and any(term.source == "linear_velocity" for term in contract.obs):
         raise ValueError("the policy observes the linear velocity, which this robot does not estimate")
@@ -73,7 +73,7 @@ class RunResult:
 
 
 class Runtime:
-    """A policy on a robot. The caller enters and leaves the robot: `with robot: Runtime(…, robot).run()`."""
+    """A policy on a robot. The caller connects and disconnects the robot: `with robot: Runtime(…, robot).run()`."""
 
     def __init__(
         self,

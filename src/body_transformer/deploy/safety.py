@@ -87,8 +87,8 @@ class SafetyConfig:
     stale_ms: float = 100.0
     """Damping when no usable state has come for longer than this."""
     clock_drift: float = 2e-4
-    """Allowed drift of the robot's clock against ours, s/s. Quartz drifts a fifth of it; a simulator on a busy
-    computer needs more. A latency that grows more slowly than this is not noticed."""
+    """Allowed drift of the robot's clock against the controller's, s/s. Quartz drifts a fifth of it; a simulator on a
+    busy computer needs more. A latency that grows more slowly than this is not noticed."""
     start_states: int = 3
     """Good states in a row before anything moves: a single one cannot be checked against another."""
     max_bad_states: int = 3

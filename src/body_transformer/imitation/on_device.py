@@ -26,7 +26,7 @@ class OnDevice(Episodes):
     """Episodes as two tensors, in any precision: the steps of all episodes, one after the other."""
 
     def __init__(self, layout: Layout, infos: Sequence[EpisodeInfo], obs: Tensor, actions: Tensor) -> None:
-        """`obs` [S, used entries] and `actions` [S, A] on one device."""
+        """Take `obs` [S, used entries] and `actions` [S, A], on one device."""
         super().__init__(layout, infos)
         num_steps = sum(info.num_steps for info in infos)
         shapes = [list(obs.shape), list(actions.shape)]

@@ -138,7 +138,7 @@ def sections_of(
 
 
 def _joint_actions(env: ManagerBasedRlEnv) -> list[JointPositionAction]:
-    """Return the action terms; refuse what is not a target position of joints."""
+    """Return the action terms; refuse actions that are not target positions of joints."""
     manager = env.action_manager
     actions = [manager.get_term(name) for name in manager.active_terms]
     for name, action in zip(manager.active_terms, actions, strict=True):
@@ -213,7 +213,7 @@ def _obs_sources(robot: EnvRobot, layout: Layout, default: Mapping[str, float]) 
 
 
 def _source(robot: EnvRobot, cfg: ObservationTermCfg) -> _Measured | None:
-    """Return the measured quantity of a term; None if only the simulator knows it."""
+    """Return the measured quantity of a term; None if only the simulator has it."""
     params = with_defaults(cfg.func, cfg.params)
     entities = [value for value in params.values() if isinstance(value, SceneEntityCfg)]
     if any(entity.name != robot.name for entity in entities):

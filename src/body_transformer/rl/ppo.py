@@ -41,7 +41,7 @@ class PPO:
     def __init__(
         self, actor: Any, critic: Any, rollout: RolloutBuffer, config: RlConfig, num_processes: int = 1
     ) -> None:
-        """`num_processes`: processes of torch.distributed that average their gradients and divergences."""
+        """Prepare training; `num_processes` processes of torch.distributed average their gradients and divergences."""
         self.actor, self.critic, self.rollout, self.config = actor, critic, rollout, config
         self.num_processes = num_processes
         device, on_gpu = rollout.device, rollout.device.type == "cuda"
@@ -257,7 +257,7 @@ class Collector:
     """The environments, their current observations, and the statistics of their episodes."""
 
     def __init__(self, env: RlEnv, obs: TensorDict, ppo: PPO) -> None:
-        """`obs`: observations after the environments' reset."""
+        """Take the observations `obs` after the environments' reset."""
         self.env, self.obs, self.ppo = env, obs, ppo
         self.episodes = EpisodeStats(env.num_envs, str(env.device))
 

@@ -19,7 +19,7 @@ class RolloutBuffer:
     """Storage of T steps of B environments; every tensor is [T, B, …]."""
 
     def __init__(self, obs: TensorDict, num_steps: int, num_actions: int, device: torch.device | str) -> None:
-        """`obs`: observations [B, …] of the environments, for their names, shapes and types."""
+        """Allocate storage for observations with the names, shapes and types of `obs`, [B, …]."""
         num_envs = len(obs)
         self.device, self.num_steps = torch.device(device), num_steps
         self.observations: dict[str, Tensor] = {

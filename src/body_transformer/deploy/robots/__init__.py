@@ -28,5 +28,5 @@ def driver(name: str) -> type[Robot]:
 
 
 def open_robot(name: str, expected: Sequence[str] = (), **options: Any) -> Robot:
-    """Make a robot by its name, to be entered with `with`; unknown options are refused."""
+    """Make a robot by its name, to be used in a `with` statement; unknown options are refused."""
     return driver(name).create(options, expected)

@@ -10,7 +10,7 @@ Angles, speeds and torques have the description's signs and units: no offset, no
 body to world; `imu.gyroscope` is rad/s in the body's frame. `tick` is the robot's clock in ms and wraps at 2^32; the
 header says µs, but the robots count ms. There is no sequence number, so every new tick counts as one measurement.
 
-The robot sends a state only in answer to a command, so entering sends a first command, damping. This takes the robot
+The robot sends a state only in answer to a command, so `__enter__` sends a first command, damping. This takes the robot
 out of its own gaits: a standing robot sinks down. In `listen_only` mode, states are requested by commands without
 torque, and a standing robot falls. B on Unitree's remote is an emergency stop, whichever other key is held. Unitree's
 examples send a command every 2 ms and allow 1 to 10. No thread repeats commands, because it would keep the robot moving
@@ -162,7 +162,7 @@ class A1Robot(Robot):
         command.check(len(JOINTS))
         command = self._bounds(command)
         self._fill(command)
-        if not (self.tripped or _is_damping(command)):  # damping is sent whatever the protections do
+        if not (self.tripped or _is_damping(command)):  # damping is sent regardless of the protections
             self._protect(command)
         if self.tripped:
             command = Command.damping(len(JOINTS), self.options.damping_kd)

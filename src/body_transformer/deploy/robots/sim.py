@@ -7,7 +7,7 @@
 
 Without an address it starts the robot's process and ends it again. With an address it connects to a robot that is
 running already (`python -m body_transformer.deploy.robots.sim_process`). The joints, in the robot's order, are known
-once it is entered.
+after `__enter__`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class SimRobot(Robot):
             expected: joint names that the robot must have, in any order.
             remote: allow a robot on another host.
             policy: exported policy whose robot is started; None: an A1.
-            model: name of the robot's model, which decides about the hardware's bounds; None: the joints do.
+            model: name of the robot's model, which selects the hardware's bounds; None: the joints select them.
         """
         if address is not None and options is not None:
             raise ValueError("options are for a robot that is started here; the one at an address has its own")
@@ -93,7 +93,7 @@ class SimRobot(Robot):
         self.options = options or SimOptions()
         self.joints: tuple[str, ...] = ()
         self.report: SimReport | None = None
-        """The robot's report, once it is left."""
+        """The robot's report, set by `__exit__`."""
         self.round_trip_s = float("nan")
         """Round trip of the newest measurement: from sending a command to reading the measurement, minus the time for
         which the robot held the command. It may be too long by up to one period of the robot."""
@@ -161,7 +161,7 @@ class SimRobot(Robot):
         self._mark(b"end")
 
     def summary(self) -> dict[str, Any] | None:
-        """Return the robot's report, once it is left."""
+        """Return the robot's report, after `__exit__`."""
         return None if self.report is None else asdict(self.report)
 
     @property

@@ -97,7 +97,7 @@ class Outcome:
 
     fell: bool
     """Trunk on the floor, tilted too far or too low. The A1 may roll by 0.8 rad, pitch by 1.6 rad and be as low as
-    0.15 m, as in its training; other robots may tilt by 1.2 rad and be half as high as they stand."""
+    0.15 m, as in its training. Other robots may tilt by 1.2 rad and be half as high as they stand."""
     fell_after_s: float
     """-1 if it did not."""
     duration_s: float

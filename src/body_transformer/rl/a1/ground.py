@@ -87,9 +87,9 @@ class GridFaces:
     def nearest(self, centre: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
         """Return the plane that a sphere, centre [..., 3], touches or will touch: a point and a unit normal.
 
-        The point is the nearest of several: those straight below the centre and AROUND it, and those in which the
-        perpendiculars on their faces meet the ground. The normal points to the centre. On a ridge it is thus the normal
-        of the sphere, not of either face, and the depth of the sphere is never overestimated.
+        The point is the nearest of several. Some lie straight below the centre and AROUND it. The others are those in
+        which the perpendiculars on their faces meet the ground. The normal points to the centre. On a ridge it is thus
+        the normal of the sphere, not of either face, and the depth of the sphere is never overestimated.
         """
         sphere = centre[..., None, :]  # [..., 1, 3]
         below = sphere[..., :2] + self._around * radius[..., None, None]

@@ -1,15 +1,17 @@
 """a1-walk: a Unitree A1 walks ahead at 0.5 m/s over irregular ground (the paper's section 5.3).
 
-Observation (48): zeros in the place of the linear velocity, which the robot does not measure; angular velocity x 0.25
-and direction of gravity in the frame of the trunk; command x (2, 2, 0.25); joint angles from the default pose; joint
-velocities x 0.05; the last action. Joints are ordered FL, FR, RL, RR, each hip, thigh, calf.
+Observation (48), with joints ordered FL, FR, RL, RR, each hip, thigh, calf:
+- zeros in the place of the linear velocity, which the robot does not measure
+- angular velocity x 0.25 and direction of gravity, in the frame of the trunk
+- command x (2, 2, 0.25)
+- joint angles from the default pose, joint velocities x 0.05, and the last action
 
 Action (12) at 50 Hz: joint targets, the default pose + 0.5 x action. The motors have Kp 50 and Kd 1 at 200 Hz. A target
 is bounded so that it does not at once ask a motor for more than 25 Nm.
 
-An episode ends in death when the trunk touches the ground (more than 1 N), rolls by more than 0.8 rad, or is below
-0.15 m or above 1.5 m. It ends by time-out after 20 s. The reward of a step is 0.02 (its seconds) x the weighted sum of
-the terms listed below, or 0 where that sum is negative.
+An episode ends in death when the trunk touches the ground (more than 1 N), or rolls by more than 0.8 rad. It also does
+when the trunk is below 0.15 m or above 1.5 m. It ends by time-out after 20 s. The reward of a step is 0.02 (its
+seconds) x the weighted sum of the terms listed below, or 0 where that sum is negative.
 
 The ground has 20 x 50 tracks of 2.0 x 1.6 m, x from 0, y about 0. Their gradient noise has 10 cells per metre, 2
 octaves and gain 0.25. Its scale is U(0.08, 0.15) m for each track, and 0 if below 0.1, so about 29 % are flat. Around
@@ -25,13 +27,13 @@ the robot (friction, centre of mass, mass, 12 strengths). Options beyond the pap
 motors (the authors' robot has Kp 100), pushes, other commands, more reward for going straight.
 
 Where this differs from the authors' environment:
-- The critic observes the parameters and the velocity. The paper says the former, the authors' code drops both.
-- The place of the linear velocity has no noise (theirs ±0.2): on the robot it is 0.
-- Noise has the same mean height everywhere. Theirs lifts a track by 0.6 of its scale, and flat tracks are pits of 6 to
-  9 cm. Heights are drawn on one lattice, so tracks of equal scale have no seam.
-- An episode draws a track with 10 m of ground ahead. Theirs kept one track per environment, so few environments met few
-  tracks.
-- An episode ends by time-out 1 m before the end of the ground. Theirs continues beyond it.
+- The critic observes the parameters and the velocity. The paper mentions the parameters; the authors' code drops both.
+- The place of the linear velocity has no noise (the authors': ±0.2): on the robot it is 0.
+- Noise has the same mean height everywhere. The authors' noise lifts a track by 0.6 of its scale, and flat tracks are
+  pits of 6 to 9 cm. Heights are drawn on one lattice, so tracks of equal scale have no seam.
+- An episode draws a track with 10 m of ground ahead. The authors keep one track per environment, so a few environments
+  have only a few tracks.
+- An episode ends by time-out 1 m before the end of the ground. In the authors' environment it continues beyond the end.
 - The trunk starts 0.42 m above the highest ground under the robot, so that no foot starts inside it. Joint angles stay
   within the ranges of the joints; half the calf's default angle would not.
 - The friction of a contact is the mean of the drawn one and the ground's (1), as in PhysX, so it is U(0.5, 1.5). MuJoCo

@@ -1,4 +1,4 @@
-"""RlEnv: what training and evaluation use of an environment, whatever simulates it."""
+"""RlEnv: the interface of an environment that training and evaluation use, with any simulator."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class RlEnv(Protocol):
     """B environments with one robot each.
 
-    `fast.FastEnv` and `mjlab.MjlabEnv` are for training and evaluation, `cpu.CpuEnv` is for evaluation alone. The
-    former two are also mjlab's ManagerBasedRlEnv, from whose managers training reads names and sizes. Everything
-    implemented here is derived from the terms of the task, or is the default of an environment without our terms.
+    `fast.FastEnv` and `mjlab.MjlabEnv` are for training and evaluation, `cpu.CpuEnv` is for evaluation alone. The first
+    two are also mjlab's ManagerBasedRlEnv, and training reads names and sizes from its managers. Everything implemented
+    here is derived from the terms of the task, or is the default of an environment without our terms.
     """
 
     terms: TaskTerms[Any] | None = None
@@ -50,7 +50,7 @@ class RlEnv(Protocol):
         ...
 
     def close(self) -> None:
-        """Free what the simulator holds."""
+        """Free the simulator's resources."""
         ...
 
     # -- for evaluations -----------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ class RlEnv(Protocol):
         return {} if self.terms is None else self.terms.robots.training_state()
 
     def restore(self, tensors: Mapping[str, Tensor]) -> bool:
-        """Continue from those of a checkpoint's tensors that `training_state` wrote; return whether to reset now."""
+        """Continue from the tensors of a checkpoint that `training_state` wrote; return whether to reset now."""
         names = self.training_state().keys()
         if self.terms is None or not names:
             return False

@@ -193,7 +193,7 @@ class TaskRobots(ABC, Generic[S]):
         return {}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Continue from those of a checkpoint's tensors that `training_state` wrote."""
+        """Continue from the tensors of a checkpoint that `training_state` wrote."""
 
     def prepare_model(self, model: mujoco.MjModel) -> None:
         """Compute what `fit_model` needs, without changing the model. For plain MuJoCo."""

@@ -151,7 +151,7 @@ class Starts:
     """
 
     def __init__(self, world: World, drawn: Sequence[NDArray[np.float64]], seed: int, dtype: torch.dtype) -> None:
-        """`drawn`: qpos [starts, nq], qvel [starts, nv], and further arrays of the task, such as commands."""
+        """Take the states `drawn`: qpos [starts, nq], qvel [starts, nv], and the task's arrays, such as commands."""
         self.drawn = [torch.tensor(array, dtype=dtype, device=world.device) for array in drawn]
         self.qpos, self.qvel = self.drawn[:2]
         self.episodes = torch.full((world.num_envs,), -1, device=world.device)

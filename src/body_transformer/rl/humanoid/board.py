@@ -11,7 +11,7 @@ share of the random pose, from none to all of it (see robots.draw_starts). With 
 observes board and cylinder (see terms.PRIVILEGED); the actor's observations stay the same.
 
 Where this differs from the authors' environment, beyond the differences of humanoid-mod:
-- Heading is measured against the direction of the start (x). Theirs was the direction to the origin, which has no
+- Heading is measured against the direction of the start (x). The authors use the direction to the origin, which has no
   meaning for a robot that stands there.
 - Start poses with a foot so deep in the board that it would come out below (1 %) are drawn again. Such a foot would
   lift the board from below.

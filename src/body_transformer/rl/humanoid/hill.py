@@ -6,10 +6,10 @@ height is A/2 cos(2 pi n y / 8) + A/2 sin(2 pi n x / 8). The waves follow from t
 (x and y) of the middle of a tile, 1.34 m above the highest point of the 2 x 2 m there.
 
 Where this differs from the authors' environment, beyond the differences of humanoid-mod:
-- Progress is measured from the position of the torso at the last action. Theirs jumped by up to 90 with each episode,
-  because it measured from the very first spawn.
+- Progress is measured from the position of the torso at the last action. The authors' progress jumps by up to 90 with
+  each episode, because it is measured from the very first spawn.
 - An episode ends by time-out at the end of the ground. Their robots ran off the mesh and fell without end.
-- Each episode draws a tile. Theirs kept one tile per environment, so few environments met few tiles.
+- Each episode draws a tile. The authors keep one tile per environment, so a few environments have only a few tiles.
 - y is counted from the middle of the ground, so that the target lies ahead.
 - The ground acts on feelers along the limbs (see ../ground.py). On a height field, false edges catch the feet, and in
   MuJoCo Warp joints reached 10^7 rad/s.

@@ -6,17 +6,17 @@ torque / gear. An episode ends in death when a contact force of more than 1 N ac
 by time-out after 1000 steps of 1/60 s. The reward is listed in `humanoid_task`; in the step of death it is -1.
 
 Where this differs from the authors' environment:
-- Contact forces in the first observation of an episode are zero. Theirs were those of the previous episode, and ended
-  the new one at once.
-- A reset takes effect with the first observation of an episode. Theirs took effect one step later, so an action was
-  lost.
-- Start poses in which the robot touches itself are drawn again. Such a contact counts as a fall, in theirs as here, so
-  23 % of the episodes would end at their first action.
+- Contact forces in the first observation of an episode are zero. The authors' are those of the previous episode, and
+  end the new one at once.
+- A reset takes effect with the first observation of an episode. The authors' reset takes effect one step later, so an
+  action is lost.
+- Start poses in which the robot touches itself are drawn again. Such a contact counts as a fall in both environments,
+  so 23 % of the episodes would end at their first action.
 - A broken simulation (faster than world.MAX_SPEED or MAX_TURN, or not finite, which also stops `bot train`) is death.
-  Theirs went on.
-- A step is 1/60 s (theirs was 0.0166 s), so control is at 60 Hz. Speeds are measured over the actual step.
-- There is no damping of rotations in the air (0.01 in theirs): MuJoCo has none, and the damping of the joints is 100
-  times as large.
+  The authors' environment continues.
+- A step is 1/60 s (the authors': 0.0166 s), so control is at 60 Hz. Speeds are measured over the actual step.
+- There is no damping of rotations in the air (the authors': 0.01): MuJoCo has none, and the damping of the joints is
+  100 times as large.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """mocap-expert: track any of many motion clips, as in dm_control's `MultiClipMocapTracking`, which MoCapAct uses.
 
 The observation is the paper's: the 1,294 entries of MoCapAct's vector that its allocation uses (see
-experiments/mocapact.yaml). The control of a step is that of a servo which follows the next frame with springs, damping
-and the activation's lag compensated (see servo.py), plus `action_scale` x the action, clipped to [-1, 1]. That final
+experiments/mocapact.yaml). The control of a servo follows the next frame, and compensates springs, damping and the
+activation's lag (see servo.py). `action_scale` x the action is added, and the sum is clipped to [-1, 1]. This final
 control is what MoCapAct's files call an action. An episode fails if the error is above 0.3. It ends with the clip, or
-after 300 steps. Training begins at any frame of the training clips (see sampling.py); evaluations begin at the first
-frames of MoCapAct's snippets, with activations of 0, and their return is that of dm_control's reward alone.
+after 300 steps. Training begins at any frame of the training clips (see sampling.py). Evaluations begin at the first
+frames of MoCapAct's snippets, with activations of 0. Their return is that of dm_control's reward alone.
 
 Where training differs from dm_control's task:
 - Physics runs in float32 without noslip iterations, with pyramidal cones and few solver iterations.

@@ -197,7 +197,7 @@ class Motions:
     def frames(self, snippet: Snippet) -> tuple[int, int]:
         """Return the first frame of a snippet, and the frame at which an episode on it is over.
 
-        The frames ahead end with the snippet, whose `end` is one of its frames, or with the clip.
+        The frames ahead end with the snippet (including its frame `end`) or with the clip.
         """
         number = self.index[snippet.clip]
         start, last = int(self.start[number]), int(self.last[number])

@@ -141,7 +141,7 @@ class Walkers(TaskRobots[ExpertState]):
         state.activation.copy_(torch.lerp(state.control, state.activation, kept))  # for fingers that are not simulated
 
     def executed(self, control: Tensor) -> Tensor:
-        """Return the controls [B, 56] that are executed instead of these: recordings add noise."""
+        """Return the controls [B, 56] to execute, given the policy's; recordings add noise."""
         return control
 
     def read_sensors(self) -> None:

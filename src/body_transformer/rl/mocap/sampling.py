@@ -45,7 +45,7 @@ class FrameSampler:
     """Draws the first frames of episodes on the training clips."""
 
     def __init__(self, motions: Motions, clips: Tensor, settings: SamplingSettings) -> None:
-        """`clips`: the numbers of the training clips."""
+        """Take the numbers of the training clips."""
         self.motions, self.settings = motions, settings
         latest = (motions.last[clips] - MIN_STEPS - 1).maximum(motions.start[clips])
         counts = (latest - motions.start[clips]) // BIN_FRAMES + 1

@@ -57,10 +57,10 @@ class RolloutSettings:
 
 @dataclass(frozen=True)
 class Pilot:
-    """A controller of the walker, before there is an environment; other processes unpickle it."""
+    """A name and a factory of a controller of the walker; it can be pickled for other processes."""
 
     title: str
-    """Its name in the files; rollouts of pilots with other titles are never mixed."""
+    """Name of the controller in the files; rollouts of pilots with other titles are never mixed."""
     make: Callable[[MocapEnv], Controller]
 
 
