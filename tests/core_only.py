@@ -82,6 +82,16 @@ def check_a_policy_runs_and_is_stored(folder: Path) -> None:
     assert torch.equal(Policy.load(folder)(obs), policy(obs))
 
 
+def check_a_robot_is_trained_on_arrays(folder: Path) -> None:
+    import numpy as np
+
+    rows = np.random.default_rng(0).standard_normal((40, 12))
+    np.savez(folder / "demos.npz", joint_pos=rows, actions=rows, episode_ends=[40])
+    small = ("--imitation.num-steps", "2", "--policy.num-layers", "1", "--cpu", "--quiet")
+    bot("train", "--robot", "a1", "--data", str(folder / "demos.npz"), *small, "--out", str(folder / "run"))
+    bot("new", "a1", "--data", str(folder / "demos.npz"), "--out", str(folder / "mine.yaml"))
+
+
 def check_the_demo_runs(folder: Path) -> None:
     few = ("--steps", "4", "--episodes", "2")
     found = json.loads(bot("demo", *few, "--out", str(folder), "--json"))
@@ -98,6 +108,7 @@ def main() -> None:
             check_a_missing_extra_is_named,
             lambda: check_pictures_are_drawn(Path(name, "pictures")),
             lambda: check_a_policy_runs_and_is_stored(Path(name, "policy")),
+            lambda: check_a_robot_is_trained_on_arrays(Path(name)),
             lambda: check_the_demo_runs(Path(name, "demo")),
         ]
         for check in checks:

@@ -1,6 +1,10 @@
 """Terms are matched by name and size to the parts of a robot; ambiguous ones are errors that name the candidates."""
 
+from math import prod
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from body_transformer import BodyGraph, robots
 from body_transformer.body.layout import Term
@@ -101,9 +105,45 @@ def test_positions_of_a_floating_base_and_of_ball_joints_are_terms_of_their_own(
     assert matched(BodyGraph.from_xml(urdf), "qvel", 18)[0][0].size == 6
 
 
+def test_the_base_of_a_urdf_floats_without_a_joint():
+    links = "".join(f'<link name="{name}"/>' for name in ("base", "leg", "toe"))
+    joint = (
+        '<joint name="{}" type="revolute"><parent link="{}"/><child link="{}"/><limit effort="1" velocity="1"/></joint>'
+    )
+    joints = joint.format("hip", "base", "leg") + joint.format("ankle", "leg", "toe")
+    graph = BodyGraph.from_xml(f'<robot name="hopper">{links}{joints}</robot>')
+    found, keys = match_terms(graph, {"qvel": (8,), "joint_pos": (2,)}, {"actions": (2,)}, "")
+    base, joints, angles = found.layout.obs
+    assert (base, joints) == (Term.bodies("qvel.0", ["base"], 6), Term.joints("qvel.1", ["hip", "ankle"]))
+    assert angles == Term.joints("joint_pos", ["hip", "ankle"])
+    assert found.layout.actions == (Term.joints("actions", ["hip", "ankle"]),)
+    assert keys == {"qvel.0": "qvel", "qvel.1": "qvel"}
+
+
+WORDS = ("left", "joint", "pos", "body", "gripper", "palm", "contact", "gravity", "colour", "action", "qvel", "site")
+
+
+@given(
+    names=st.lists(st.sets(st.sampled_from(WORDS), min_size=1, max_size=3), min_size=1, max_size=4),
+    data=st.data(),
+)
+def test_every_entry_of_every_array_has_an_owner_and_arrays_keep_their_order(arms, names, data):
+    shapes = st.lists(st.integers(1, 12), min_size=1, max_size=2).map(tuple)
+    arrays = {"_".join(sorted(words)): data.draw(shapes) for words in names}
+    found, keys = match_terms(arms, arrays, {"actions": data.draw(shapes)}, "", strict=False)
+    sizes: dict[str, int] = {}
+    for term in found.layout.obs:
+        key = keys.get(term.name, term.name)
+        sizes[key] = sizes.get(key, 0) + term.size
+    assert list(sizes.items()) == [(name, prod(shape)) for name, shape in arrays.items()]
+    assert set(found.guessed) | set(found.unclear) <= {*arrays, "actions"}
+    assert not set(found.guessed) & set(found.unclear)
+
+
 def test_global_and_unknown_terms_go_to_the_root_and_only_unknown_ones_are_named(arms):
     assert matched(arms, "goal", 3) == ([Term.root("goal", 3)], [])
     assert matched(arms, "colour", 3) == ([Term.root("colour", 3)], ["colour"])
+    assert matched(arms, "toe_contact", 4) == ([Term.root("toe_contact", 4)], ["toe_contact"])
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,15 @@ def test_what_cannot_be_matched_is_an_error_that_says_what_to_do(folder, arrays,
     assert not Path("runs").exists()
 
 
+def test_a_sidecar_may_name_the_parts_of_the_actions(folder):
+    write_npz(folder / "demos.npz")
+    Path("demos.terms.yaml").write_text("actions: {arm_joint_target: 2, gripper_joint_target: 1}")
+    given = ["--robot", "arm.xml", "--data", "demos.npz", "--out", "run", "--quiet"]
+    assert main(["train", *given, *QUICK]) == 0
+    actions = [(term.name, term.of) for term in Policy.load("run").layout.actions]
+    assert actions == [("arm_joint_target", ("shoulder", "elbow")), ("gripper_joint_target", ("right_finger",))]
+
+
 def test_a_sidecar_must_add_up(folder, capsys):
     write_flat(folder / "demos.npz")
     Path("demos.terms.yaml").write_text("obs: {joint_pos: 4}")

@@ -19,6 +19,7 @@ from .owners import (
     ACTION_WORDS,
     ACTUATOR_WORDS,
     BODY_WORDS,
+    CONTACT_WORDS,
     GLOBAL_WORDS,
     HAND_WORDS,
     JOINT_WORDS,
@@ -101,7 +102,10 @@ def owners_by_name(parts: Parts, name: str, shape: Shape, words: set[str] | None
     words = words_of(name) if words is None else words
     kind = next((kind for kind, known in KIND_WORDS.items() if words & known and parts.named(kind)), None)
     if kind is not None:
-        return _only_fitting(name, shape, _groups(parts, kind, words), per_part=kind in ("bodies", "sites"))
+        groups, per_part = _groups(parts, kind, words), kind in ("bodies", "sites")
+        is_strong = bool(words & (KIND_WORDS[kind] - CONTACT_WORDS))  # contacts may be those of parts without a name
+        if is_strong or any(_fit(group, shape, per_part) for group in groups.values()):
+            return _only_fitting(name, shape, groups, per_part)
     if (part := _named_part(parts, name, prod(shape))) is not None:
         return [part] * prod(shape)
     if words & GLOBAL_WORDS:

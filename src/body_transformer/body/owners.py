@@ -17,7 +17,8 @@ GLOBAL_WORDS = {"base", "root", "gravity", "command", "commands", "clock", "phas
 """Words in the names of terms about the whole robot, which the root owns unless another rule applies."""
 JOINT_WORDS = {"joint", "joints", "dof", "dofs", "qpos", "qvel", "q", "dq", "qd"}
 ACTUATOR_WORDS = {"actuator", "actuators", "ctrl", "motor", "motors", "torque", "torques", "tau"}
-BODY_WORDS = {"body", "bodies", "link", "links", "contact", "contacts"}
+CONTACT_WORDS = {"contact", "contacts"}
+BODY_WORDS = {"body", "bodies", "link", "links", *CONTACT_WORDS}
 SITE_WORDS = {"site", "sites"}
 ACTION_WORDS = {"action", "actions"}
 HAND_WORDS = {"finger", "fingers", "gripper", "grippers", "hand", "hands", "thumb"}
@@ -59,8 +60,9 @@ class InferredLayout:
         out = Console(file=io.StringIO(), width=140)
         out.print(allocation_table(layout.graph, layout))
         out.print(f"{layout.obs_dim} observation entries, {layout.used_obs_dim} used; {layout.action_dim} actions")
-        if self.guessed:
-            out.print(f"unknown terms {listing(self.guessed)} go to the root; {self.remedy}")
+        for what, names in (("unknown", self.guessed), ("ambiguous", self.unclear)):
+            if names:
+                out.print(f"{what} terms {listing(names)} go to the root; {self.remedy}")
         assert isinstance(out.file, io.StringIO)
         return out.file.getvalue()
 

@@ -40,7 +40,10 @@ def main(args: list[str]) -> None:
         table.add_row(name, title)
     out = console()
     out.print(table)
-    out.print(f"\nbot train also takes {MJLAB}NAME, a task of mjlab (bot train {MJLAB} lists them), and YAML files.")
+    out.print(
+        f"\nbot train also takes {MJLAB}NAME, a task of mjlab (bot train {MJLAB} lists them), YAML files, "
+        "and any robot with demonstrations (bot train --robot FILE --data PATH)."
+    )
     out.print(f"\nvariants:   {', '.join(VARIANTS)}")
     out.print(f"robots:     {', '.join(robots.names())}")
     out.print(f"pretrained: {', '.join(pretrained.names())} (bot eval {pretrained.PREFIX}NAME)")
