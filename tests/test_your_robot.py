@@ -18,7 +18,6 @@ pytest.importorskip("onnx", reason="needs the extra 'deploy'")
 
 from body_transformer import Policy
 from body_transformer.cli.main import main
-from body_transformer.experiment import _merged as merged
 from body_transformer.video import opengl
 
 ROOT = Path(__file__).parents[1]
@@ -86,8 +85,10 @@ def outputs(tmp_path_factory):
             if "bot deploy" not in line:
                 shown[line] = run(line)
             if line.startswith("bot new"):
-                file = Path("arm.yaml")
-                file.write_text(yaml.safe_dump(merged(yaml.safe_load(file.read_text()), ADDITIONS), sort_keys=False))
+                content = yaml.safe_load(Path("arm.yaml").read_text())
+                content["imitation"] |= ADDITIONS["imitation"]
+                content["deploy"] = ADDITIONS["deploy"]
+                Path("arm.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     return folder, shown
 
 
