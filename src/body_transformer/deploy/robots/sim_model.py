@@ -19,6 +19,7 @@ from ..runtime_config import control_of
 
 FLOOR = "sim_floor"
 MAX_HEIGHT_M = 10.0
+"""No robot's trunk stands higher."""
 MAX_TILT_RAD = 1.2
 """A robot that is rolled or pitched further has fallen: the termination of mjlab's walking tasks, 70 degrees."""
 
@@ -54,8 +55,10 @@ class SimModel:
 
 def sim_model(policy: Path | None = None) -> SimModel:
     """Return the robot of an exported policy; without a policy, and for one of the A1, the shipped A1."""
-    contract = None if policy is None else Contract.read(policy)
-    if policy is None or contract is None or contract.hardware is A1:
+    if policy is None:
+        return _a1()
+    contract = Contract.read(policy)
+    if contract.hardware is A1:
         return _a1()
     file, control = find_policy(policy).path / ROBOT, control_of(contract)
     if not file.is_file():
