@@ -1,4 +1,4 @@
-"""Rollouts that are kept in a file, so that other trainings on this machine and resumed ones load the same."""
+"""Rollouts that are kept in a file, so that other trainings and resumed ones on this machine load the same rollouts."""
 
 from __future__ import annotations
 

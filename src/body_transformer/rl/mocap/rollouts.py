@@ -1,9 +1,9 @@
-"""The reader `rollouts`: demonstrations that are made anew at the start of a training, on its device.
+"""The reader `rollouts`: demonstrations that are simulated at the start of a training, on its device.
 
 They are those of `bot collect mocapact`, except that they are made in MuJoCo Warp, with the model on which the expert
 was trained (see expert.py), and held in bf16. A seed gives the same start frames and noise again. On a CPU the rollouts
-are then the same, too. Physics on a GPU need not be repeatable to the last bit: `transitions` fixes the number of steps
-nevertheless, and `keep` the steps themselves.
+are then the same, too. Physics on a GPU may not be repeatable to the last bit. `transitions` then fixes the number of
+steps, and `keep` the steps themselves.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def open_episodes(
 ) -> OnDevice:
     """Roll the expert `data`, a run or `pretrained:NAME`, out on all snippets of the training clips.
 
-    The other options are those of `bot collect mocapact`, but for these:
+    The other options are those of `bot collect mocapact`, except for these:
 
     Args:
         actions: `sampled`, the executed controls, or `mean`, the expert's.
@@ -153,7 +153,7 @@ def trimmed(episodes: OnDevice, num_steps: int, seed: int) -> OnDevice:
     """Return exactly this many steps, of episodes that are drawn at random; the last one drawn is cut."""
     if num_steps > episodes.num_steps:
         raise ValueError(
-            f"transitions {num_steps} were asked for, but the complete rollouts have {episodes.num_steps}: raise "
+            f"transitions is {num_steps}, but the complete rollouts have {episodes.num_steps} steps: raise "
             "start_rollouts or random_rollouts"
         )
     lengths = np.array([info.num_steps for info in episodes.infos])

@@ -57,7 +57,7 @@ class Expert:
         given = {name: value for name, value in clips.items() if value is not None}
         places = given or {name: trained[name] for name in CLIPS if name in trained}
         if "clips" not in places:
-            raise ValueError(f"{source!r} does not say where its motion clips are: give the option clips FILE.hdf5")
+            raise ValueError(f"{source!r} does not name its motion clips: give the option clips FILE.hdf5")
         kept = {name: value for name, value in trained.items() if name not in (*CLIPS, "only")}
         options = task_options(NAME, {**kept, **places})
         layout = Layout.from_dict(read_description(found.path)["policy"]["layout"])
