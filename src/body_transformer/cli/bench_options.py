@@ -105,7 +105,7 @@ class PpoOptions(TimedOptions):
 class PaperOptions(OutputOptions):
     """Time masked attention for one sample and one head on one CPU thread, as in the paper's Section 5.4 and appendix.
 
-    Compares runtime and FLOPs of vanilla NumPy, the paper's masked NumPy, ours in NumPy and in C, and PyTorch, over
+    Compares runtime and FLOPs of vanilla NumPy, the paper's masked NumPy, ours in NumPy and C, and PyTorch, over
     sequence lengths, sparsities and real bodies. The full setting took seven minutes on two shared cores (2.3 GHz);
     --quick takes about fifteen seconds. With --out, a stopped run is resumed by the same command.
     """

@@ -29,12 +29,12 @@ VARIANTS = ("bot-hard", "mlp", "transformer")
 EQUAL_TIME = "mlp, equal time"
 DEMONSTRATIONS, PLAN = "demonstrations.npz", "equal_time.json"
 WHY = (
-    "Why this task suits a body mask. The expert computes the torque of each joint from the motion of the parts that "
-    "it carries and that carry it. Its own algorithm passes messages along the tree of the body, and the attention of "
+    "Why this task suits a body mask. The expert computes the torque of each joint from the motion of its ancestors "
+    "and descendants in the body. Its own algorithm passes messages along the tree of the body, and the attention of "
     "bot-hard follows the same tree. A transformer must find that structure in the data, and an MLP has no such "
-    "structure. On a task whose solution does not follow the body, the mask has no such advantage. The MLP is also "
-    "cheaper and takes more steps in equal time, so that row is shown, too. Learning rate, batch size, steps and "
-    "positional encoding were tuned for bot-hard, the MLP's width is the better of two, and the transformer was not "
+    "structure. On a task with a solution that does not follow the body, the mask has no such advantage. The MLP is "
+    "also cheaper and takes more steps in equal time, so that row is shown, too. Learning rate, batch size, steps and "
+    "positional encoding were tuned for bot-hard. The MLP's width is the better of two, and the transformer was not "
     "tuned. All tuning used other motions than those of this page."
 )
 

@@ -78,7 +78,7 @@ def robot_report(robot: Robot) -> dict[str, Any] | None:
 
 
 def save(runtime: Runtime, folder: Path, robot: str, report: dict[str, Any] | None) -> Path | None:
-    """Save the log and return its folder: a temporary one if this one fails; None, with a message, if both fail."""
+    """Save the log and return its folder. If that fails, say so and use a temporary one; if both fail, return None."""
     try:
         return runtime.save_log(folder, robot, report)
     except Exception as error:

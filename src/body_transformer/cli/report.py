@@ -24,8 +24,8 @@ class Report:
     title: str | None = None
     """Heading of the page; by default the experiment's title."""
     json: Flag = False
-    """Print one JSON object: the page's path and size, the number of runs and the unfinished ones; for deployments,
-    their number and those that ended early."""
+    """Print one JSON object: the page's path and size, the number of runs and the unfinished ones, or the number of
+    deployments and those that ended early."""
 
 
 def main(args: list[str]) -> None:

@@ -211,8 +211,8 @@ A1 = Hardware(
     kd=8.0,
     damping_kd=20.0,
 )
-"""Ranges: the wider of Unitree's description (`robots/a1.xml`) and `a1_const.h` in Unitree's SDK, rounded outwards; the
-two differ by less than 0.004 rad. Speeds and torques: the description. Gains: the authors' robot has 100 and 1;
+"""Ranges: the wider of Unitree's description (`robots/a1.xml`) and `a1_const.h` in Unitree's SDK, rounded outwards. The
+two differ by less than 0.004 rad. Speeds and torques: the description. Gains: the authors' robot has 100 and 1.
 Unitree's own example of an A1 (unitree_ros, unitree_controller/src/body.cpp, for its simulator) has 180 and 8 at a
 thigh."""
 

@@ -18,7 +18,7 @@ SOUND = (12, 9)
 SOUND_PTX = 88
 """The version of PTX that belongs to that ptxas. An older ptxas rejects it."""
 NONE_THERE = (
-    "the fused kernels need a ptxas of CUDA 12.9 or newer whose output the driver can load, and Triton has none; "
+    "the fused kernels need a ptxas of CUDA 12.9 or newer with output that the driver can load, and Triton has none; "
     "set TRITON_PTXAS_PATH to the path of one"
 )
 

@@ -54,8 +54,8 @@ class VanillaAttention:
     """All pairs, tuned: in place, the mask added to the scores as 0 and -inf. This is the baseline."""
 
     def __init__(self, mask: Mask, head_dim: int, dtype: npt.DTypeLike) -> None:
-        # Scores are stored keys first, [N keys, N queries]: NumPy reduces the first axis with whole vectors, which is
-        # a fifth faster than the usual order.
+        # Scores are stored keys first, [N keys, N queries]. NumPy reduces the first axis with whole vectors, which is a
+        # fifth faster than the usual order.
         self.bias = np.where(mask.T, 0.0, -np.inf).astype(dtype)
         self.scores = np.empty_like(self.bias)
         self.out = np.empty((len(mask), head_dim), dtype)

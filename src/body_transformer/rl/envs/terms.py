@@ -107,7 +107,7 @@ class RlTask(ABC, Generic[S]):
     time_outs: Sequence[Callable[[S], Tensor]] = ()
     """State -> [B, bool]: the episode is over without a failure. It always is after `max_steps`."""
     death_reward: float | None = None
-    """Reward of the step of death instead of the weighted sum; None: the sum, which is 0 where the simulation broke."""
+    """Reward of the step of death; None = the weighted sum, which is 0 where the simulation broke."""
     reward_at_least_0: bool = False
     """Replace negative sums by 0."""
     reward_per_second: bool = False
@@ -144,7 +144,7 @@ class RlTask(ABC, Generic[S]):
         """Return the robots of a world; their starts and parameters follow from the seed."""
 
     def scenery(self, poses: NDArray[np.float64]) -> Callable[[mujoco.MjSpec], None] | None:
-        """Return a function that adds to a scene the ground of a film of qpos [T, nq]; None: the task's own scene."""
+        """Return a function that adds the ground of a film of qpos [T, nq] to a scene; None = the task's own scene."""
         return None
 
 

@@ -1,9 +1,13 @@
 """humanoid-mod: run on flat ground, towards a target 1000 m ahead, with contact forces observed.
 
-Observation (100): torso height, velocity, roll, pitch and yaw, angular velocity (world frame); joint positions, scaled
-to their ranges; joint velocities x 0.1; net contact force on each of the 16 bodies (N, world frame). Action (21):
-torque / gear. An episode ends in death when a contact force of more than 1 N acts on a body other than a foot. It ends
-by time-out after 1000 steps of 1/60 s. The reward is listed in `humanoid_task`; in the step of death it is -1.
+Observation (100):
+- torso height, velocity, roll, pitch and yaw, angular velocity (world frame)
+- joint positions, scaled to their ranges, and joint velocities x 0.1
+- net contact force on each of the 16 bodies (N, world frame)
+
+Action (21): torque / gear. An episode ends in death when a contact force of more than 1 N acts on a body other than a
+foot. It ends by time-out after 1000 steps of 1/60 s. The reward is listed in `humanoid_task`; in the step of death it
+is -1.
 
 Where this differs from the authors' environment:
 - Contact forces in the first observation of an episode are zero. The authors' are those of the previous episode, and

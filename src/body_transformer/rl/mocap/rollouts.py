@@ -1,9 +1,9 @@
 """The reader `rollouts`: demonstrations that are simulated at the start of a training, on its device.
 
-They are those of `bot collect mocapact`, except that they are made in MuJoCo Warp, with the model on which the expert
-was trained (see expert.py), and held in bf16. A seed gives the same start frames and noise again. On a CPU the rollouts
-are then the same, too. Physics on a GPU may not be repeatable to the last bit. `transitions` then fixes the number of
-steps, and `keep` the steps themselves.
+They are those of `bot collect mocapact`, with two exceptions. They are simulated in MuJoCo Warp, with the model on
+which the expert was trained (see expert.py), and they are held in bf16. A seed gives the same start frames and noise
+again. On a CPU the rollouts are then the same, too. Physics on a GPU may not be repeatable to the last bit.
+`transitions` then fixes the number of steps, and `keep` the steps themselves.
 """
 
 from __future__ import annotations
