@@ -33,7 +33,8 @@ def known_flags(words: list[str]) -> set[str]:
     """Return the flags that a command line may have, given its words after `bot`."""
     if words[0] == "train":
         return set().union(*map(flags, TRAININGS))
-    return flags(" ".join(words[:2] if words[0] == "bench" and len(words) > 1 else words[:1]))
+    has_own_flags = words[0] == "bench" or words[:2] == ["collect", "mocapact"]
+    return flags(" ".join(words[:2] if has_own_flags else words[:1]))
 
 
 def commands(page: Path) -> list[str]:

@@ -55,6 +55,8 @@ class ImitationConfig:
     """Number of updates; give this or `num_epochs`."""
     eval_every: int | None = None
     """Epochs between evaluations; None = at the end only."""
+    eval_every_steps: int | None = None
+    """Updates between evaluations, instead of `eval_every`: for epochs that are long."""
     eval_last: int | None = None
     """Evaluate only during this many last epochs; None = during all."""
     eval_episodes: int = 100

@@ -140,7 +140,8 @@ class _CloningLoop:
 
     def _evaluation_is_due(self) -> bool:
         config, epoch = self.config, len(self.batches)
-        if self.job.task is None or config.eval_every is None or self.step % (config.eval_every * epoch):
+        period = config.eval_every_steps or (config.eval_every or 0) * epoch
+        if self.job.task is None or not period or self.step % period:
             return False
         return config.eval_last is None or self.step > self.num_steps - config.eval_last * epoch
 

@@ -251,12 +251,16 @@ def test_table_1_is_reproduced_from_rollouts(expert_run, options, tmp_path, caps
     """With one arm, one seed and a small policy; the rollouts are kept for further runs."""
     given = [word for item in options.items() for word in item]
     data = ["--imitation.reader", "rollouts", "--imitation.data", str(expert_run), "--imitation.options", *OPTIONS]
-    small = ["--policy.embed-dim", "20", "--policy.mlp-dim", "16", "--imitation.batch-size", "16", *FAST, "--cpu"]
+    small = ["--policy.embed-dim", "20", "--policy.mlp-dim", "16", "--imitation.batch-size", "16", "--cpu"]
+    small += ["--imitation.num-epochs", "None", "--imitation.num-steps", "4", "--imitation.eval-every-steps", "2"]
+    small += ["--imitation.eval-episodes", "1"]
     own = ["reproduce", "table1", "--seeds", "1", "--only", "mlp", "--out", str(tmp_path / "runs")]
     assert main([*own, "--", *data, *given, "keep", str(tmp_path / "kept"), *small]) == 0
     row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("| mlp "))
     assert "0.623 / 0.572 ± 0.022" in row, "the paper's number"
     assert len([*(tmp_path / "kept").glob("*.safetensors")]) == 1
+    (run,) = (tmp_path / "runs").glob("mocapact/*/seed0")
+    assert [line["step"] for line in Run.open(run).metrics() if "eval/train/normalized_return" in line] == [2, 4]
 
 
 def test_mistakes_are_reported_before_a_run_begins(expert_run, clips_file, tmp_path, capsys):  # noqa: F811
