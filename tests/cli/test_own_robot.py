@@ -273,6 +273,9 @@ def test_a_new_experiment_is_edited_and_trained_from_any_folder(folder, monkeypa
 def test_a_new_experiment_without_demonstrations_has_a_usual_layout(folder, capsys):
     assert main(["new", "arm.xml", "--out", "arm.yaml"]) == 0
     assert [term.name for term in load_experiment("arm.yaml").obs] == ["joint_pos", "joint_vel"]
+    given = ["--quick", "--device", "cpu", "--rows", "arm.yaml", "--json"]
+    assert main(["bench", "latency", *given]) == 0
+    assert '"experiment": "arm.yaml"' in capsys.readouterr().out
     assert main(["new", "arm.xml", "--out", "arm.yaml"]) == 1
     assert "'arm.yaml' exists: give another --out, or --overwrite" in capsys.readouterr().err
     assert main(["new", "a1", "--out", "arm.yaml", "--overwrite"]) == 0

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from ..bench.results import BenchReport, ResultTable, describe, output_folder
 from ..errors import unknown
-from ..experiment import experiment_names
+from ..experiment import SUFFIXES, experiment_names
 from ..model.variants import VARIANTS
 from .bench_options import (
     AttentionOptions,
@@ -102,7 +102,9 @@ def compile_ahead(options: PeerOptions, bench: Bench, parts: Sequence[Sequence[s
 def latency(options: LatencyOptions, bench: Bench) -> list[ResultTable]:
     from ..bench.latency import ALL, QUICK_ROWS, run
 
-    rows = chosen("experiment", options.rows or (QUICK_ROWS if options.quick else ()), experiment_names())
+    files = [row for row in options.rows if row.endswith(SUFFIXES)]
+    known = [*experiment_names(), *files]
+    rows = chosen("experiment", options.rows or (QUICK_ROWS if options.quick else ()), known)
     variants = {"favoured": (None,), "all": ALL} | {variant: (variant,) for variant in VARIANTS}
     if options.variant not in variants:
         raise ValueError(unknown("variant", options.variant, variants))

@@ -84,7 +84,7 @@ class LatencyOptions(TimedOptions):
     """Time one observation through each experiment's policy: p50 and p99 on one thread."""
 
     rows: Rows = ()
-    """Experiments to time; by default all."""
+    """Experiments to time, by name or YAML file; by default all that are shipped."""
     variant: Annotated[str, tyro.conf.arg(metavar="VARIANT|favoured|all")] = "favoured"
     """A variant, `favoured` for each experiment's own, or `all` for mlp, transformer and bot-hard."""
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from .. import robots
 from ..body.graph import Fixed
 from ..errors import unknown
 from ..experiment import (
@@ -154,10 +155,11 @@ def start_own(args: list[str]) -> None:
     default = TrainOwn(experiment=Path(robot).stem, robot=robot, data=data, policy=policy, imitation=own)
     options = parse(TrainOwn, ["--help"] if is_asked else args, default)
     options.check_variant(policy.variant)
-    spec = RobotSpec(os.path.abspath(find_robot(options.robot)), options.root or None, options.fixed)
+    file = options.robot if options.robot in robots.names() else os.path.abspath(find_robot(options.robot))
+    spec = RobotSpec(file, options.root or None, options.fixed)
     root = f" --root {shlex.join(options.root)}" if options.root else ""
-    file = f"`bot new {options.robot} --data {options.data}{root} --out mine.yaml`"
-    found = own_robot(spec, options.data, f"{file} writes an experiment, in which you can name other owners")
+    command = f"`bot new {options.robot} --data {options.data}{root} --out mine.yaml`"
+    found = own_robot(spec, options.data, f"{command} writes an experiment, in which you can name other owners")
     if not options.quiet and is_first_process():
         print(found.describe(), file=sys.stderr)
     assert found.experiment.imitation is not None
