@@ -137,7 +137,9 @@ def _chosen(parts: Parts, kind: str, words: set[str]) -> Iterator[tuple[str, lis
     every = parts.named(kind)
     known = set().union(*map(_stems, every))
     rest = {_stem(word) for word in words.difference(*KIND_WORDS.values())}
-    wanted, hands = rest & known, _HANDS if rest & _HANDS and not rest & _HANDS & known else set()
+    wanted = rest & known
+    is_other_hand = bool(rest & _HANDS) and not wanted & _HANDS  # the term's word for a hand is not the robot's
+    hands = _HANDS if is_other_hand else set[str]()
     if not wanted and not hands & known:
         return
     chosen = [name for name in every if wanted <= _stems(name) and (not hands or hands & _stems(name))]
