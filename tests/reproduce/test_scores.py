@@ -69,7 +69,7 @@ def test_existing_runs_are_drawn(tmp_path, capsys):
     assert main(["reproduce", "scaling", "--draw", "--seeds", "1", "--out", str(tmp_path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["files"] == [str(tmp_path / "scaling.md"), str(tmp_path / "scaling.png")]
-    assert found["finished"] == 8
+    assert found["finished"] == len(study.arms) == 12
     assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
     assert "1,000" in (tmp_path / "scaling.md").read_text()
     usual = (tmp_path / "scaling.png").read_bytes()

@@ -14,8 +14,8 @@ from body_transformer.schema import build, plain
 
 def test_an_unknown_study_is_named_with_the_known_ones():
     message = (
-        "unknown table or figure 'table2'; did you mean 'table1'? have: 'ablations', 'adroit', 'layers', 'rl', "
-        "'rl-random-mask', 'rl-shared-tokenizer', 'scaling', 'table1'"
+        "unknown table or figure 'table2'; did you mean 'table1'? have: 'ablations', 'adroit', 'layers', 'rates', "
+        "'rl', 'rl-random-mask', 'rl-shared-tokenizer', 'scaling', 'table1'"
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         load_study("table2")
@@ -48,6 +48,25 @@ def test_sizes_range_from_below_to_above_those_of_the_paper():
     assert 17_544_120 in counts
     assert min(counts) < 2_000_000
     assert max(counts) > 35_000_000
+
+
+def test_the_mlp_has_four_sizes_like_the_transformers():
+    layout, sizes = load_experiment("mocapact").layout(), {}
+    for arm in load_study("scaling").arms:
+        flags = {key.split(".")[1].replace("-", "_"): value for key, value in arm.flags.items()}
+        config = plain(load_experiment("mocapact").policy_config(arm.variant)) | flags
+        count = Policy(layout, build(PolicyConfig, config, "policy")).num_parameters
+        sizes.setdefault(arm.label, []).append(count)
+    for mlp, transformer in zip(*(sorted(sizes[name]) for name in ("mlp", "transformer")), strict=True):
+        assert mlp == pytest.approx(transformer, rel=0.15)
+
+
+def test_learning_rates_are_tuned_on_a_seed_of_no_table(tmp_path):
+    """At the experiment's rate, the arm has no flag, as in the tables."""
+    tuned, table = (load_study(name).runs(tmp_path, 1, ()) for name in ("rates", "table1"))
+    assert {run.folder.name for run in tuned} == {"seed100"}
+    assert {run.folder.parent for run in table} <= {run.folder.parent for run in tuned}
+    assert load_experiment("mocapact").imitation.learning_rate == 1e-4
 
 
 def test_studies_share_equal_runs(tmp_path):

@@ -25,7 +25,7 @@ class Reproduce:
     `bot reproduce table1 -- --imitation.data /data/mocapact`."""
 
     what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WHAT")]
-    """table1, ablations, layers, scaling, adroit; rl, rl-random-mask or rl-shared-tokenizer."""
+    """table1, ablations, layers, scaling, rates, adroit; rl, rl-random-mask or rl-shared-tokenizer."""
     seeds: int | None = None
     """Runs per arm; by default as many as in the paper."""
     only: Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="NAME")] = ()

@@ -59,7 +59,7 @@ def as_markdown(study: Study, arms: ArmRuns, num_seeds: int) -> str:
     for arm, runs in arms:
         at = position(arm, runs)
         row = [" ".join(filter(None, (arm.panel, arm.label)))]
-        row += [MISSING if at is None else f"{at:,.0f}"] if study.x else []
+        row += [MISSING if at is None else f"{at:,.0f}" if at >= 1 else f"{at:g}"] if study.x else []
         for metric, split in columns:
             row.append(_score_text(study, evaluations(study, runs, metric, split), num_seeds))
             row += [_paper_text(arm.paper.get(metric, {}).get(split))] if has_paper else []

@@ -60,6 +60,7 @@ class Study:
     metrics: tuple[str, ...]
     splits: tuple[str, ...]
     arms: tuple[Arm, ...]
+    first_seed: int = 0
     x: str | None = None
     """Name of the figure's horizontal axis; None for a table."""
     flags: Mapping[str, Any] = field(default_factory=dict)
@@ -80,13 +81,17 @@ class Study:
                 )
         found = {}
         for arm in self.chosen(only):
-            for seed in range(num_seeds):
+            for seed in self.seed_range(num_seeds):
                 folder = run_folder(out, arm, seed)
                 flags = {**self.flags, **arm.flags}.items()
                 words = [word for key, value in flags for word in as_words(key, seed if value == SEED else value)]
                 args = (arm.experiment, "--variant", arm.variant, "--seed", str(seed), *words, *more)
                 found[folder] = Planned(folder, args, f"{arm.experiment} {arm.slug} seed {seed}")
         return list(found.values())
+
+    def seed_range(self, num_seeds: int) -> range:
+        """Return the seeds of an arm's runs."""
+        return range(self.first_seed, self.first_seed + num_seeds)
 
     def chosen(self, only: Sequence[str]) -> list[Arm]:
         """Return the arms with these names, EXPERIMENT, LABEL or EXPERIMENT/LABEL; all arms for no name."""
@@ -104,7 +109,7 @@ ArmRuns = list[tuple[Arm, list[LoadedRun]]]
 
 def read_study(study: Study, out: Path, num_seeds: int) -> ArmRuns:
     """Read the runs of every arm."""
-    folders = [(arm, [run_folder(out, arm, seed) for seed in range(num_seeds)]) for arm in study.arms]
+    folders = [(arm, [run_folder(out, arm, seed) for seed in study.seed_range(num_seeds)]) for arm in study.arms]
     return [(arm, [read_run(folder) for folder in own if Run(folder).exists]) for arm, own in folders]
 
 
