@@ -173,6 +173,18 @@ def test_a_urdf_is_read_as_mujoco_reads_it_with_comments_transmissions_and_fixed
     assert BodyGraph.from_file(file).mimics == {"twin": "lead"}
 
 
+@pytest.mark.parametrize("is_file", [False, True])
+def test_a_link_of_a_urdf_may_have_several_materials(tmp_path, is_file):
+    materials = '<material name="red"><color rgba="1 0 0 1"/></material><material name="grey"/>'
+    shape = f"<visual><geometry><sphere radius='1'/></geometry>{materials}</visual>"
+    text = gripper().replace('<link name="a"/>', f'<link name="a">{shape}</link>')
+    assert shape in text
+    file = tmp_path / "robot.urdf"
+    file.write_text(text)
+    graph = BodyGraph.from_file(file) if is_file else BodyGraph.from_xml(text)
+    assert (graph.nodes, graph.mimics) == (BodyGraph.from_xml(gripper()).nodes, {"twin": "lead"})
+
+
 def test_a_follower_has_an_entry_only_if_it_is_named():
     graph = BodyGraph.from_xml(gripper())
     layout = Layout(graph, Term.joints("joint_pos", ["lead", "twin"]), Term.joints("ctrl", graph.independent_joints))

@@ -26,12 +26,14 @@ _JOINT_TYPES: dict[Any, str] = {
     mujoco.mjtJoint.mjJNT_BALL: "ball",
     mujoco.mjtJoint.mjJNT_FREE: "free",
 }
+_SEVERAL_MATERIALS = "repeated element: 'material'"
+"""MuJoCo's refusal of a URDF with several materials per shape, as exported from COLLADA; a body graph needs none."""
 
 
 def parse(source: Mapping[str, str], name: str) -> mujoco.MjSpec:
     """Parse `{"path": …}` or `{"text": …}`; error messages call the source `name`."""
     if "text" in source:
-        return _parsed(lambda: mujoco.MjSpec.from_string(source["text"]), name)
+        return _parsed(lambda: _parse_text(source["text"]), name)
     path = os.path.abspath(source["path"])  # MuJoCo does not resolve nested includes from a relative path
     if not os.path.exists(path):
         raise FileNotFoundError(f"no robot file at {name}; give an MJCF (.xml) or URDF (.urdf) file")
@@ -42,11 +44,25 @@ def parse(source: Mapping[str, str], name: str) -> mujoco.MjSpec:
 
 def _parse_file(path: str) -> mujoco.MjSpec:
     folder, file = os.path.split(path)
-    if file.endswith((".xml", ".urdf")):
-        return mujoco.MjSpec.from_file(path)
+    try:
+        if file.endswith((".xml", ".urdf")):
+            return mujoco.MjSpec.from_file(path)
+    except ValueError as error:
+        if _SEVERAL_MATERIALS not in str(error):
+            raise
     os.chdir(folder)  # MuJoCo chooses the parser by suffix; in a text, includes are relative to the working folder
     with open(path, encoding="utf-8") as stream:
-        return mujoco.MjSpec.from_string(stream.read())
+        return _parse_text(stream.read())
+
+
+def _parse_text(text: str) -> mujoco.MjSpec:
+    try:
+        return mujoco.MjSpec.from_string(text)
+    except ValueError as error:
+        if _SEVERAL_MATERIALS not in str(error):
+            raise
+    text = re.sub("<!--.*?-->", "", text, flags=re.DOTALL)
+    return mujoco.MjSpec.from_string(re.sub(r"<material\b[^>]*?(/>|>.*?</material\s*>)", "", text, flags=re.DOTALL))
 
 
 class BrokenParserError(ValueError):
