@@ -25,7 +25,7 @@ class Example(Robot):
     def __init__(self, joints: tuple[str, ...], speed: float) -> None:
         self.joints, self.speed, self.sequence = joints, speed, 0
         pose = {"hip": 0.0, "thigh": 0.9, "calf": -1.6}
-        self.position = np.array([pose.get(name.split("_")[1], 0.0) for name in joints])
+        self.position = np.array([next((at for part, at in pose.items() if part in name), 0.0) for name in joints])
         self.target, self.time_s = self.position, time.monotonic()
 
     @classmethod

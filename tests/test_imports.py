@@ -50,7 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model": {"body", "ops", "policy_folder"},
     "checkpoint": {"model", "policy_folder"},
     "deploy.control": {"body"},
-    "deploy.robot_model": set(),
+    "deploy.robot_model": {"body.description"},
     "deploy.config": {"body", "deploy.control", "deploy.robot_model"},
     "imitation.config": set(),
     "rl.config": set(),

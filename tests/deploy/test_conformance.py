@@ -42,6 +42,10 @@ def test_the_example_passes_and_has_at_most_60_lines(capsys):
     assert all(line.startswith("ok ") for line in said)
 
 
+def test_the_example_takes_the_joints_of_any_policy():
+    assert example().create({}, ("turn", "FL_calf_joint")).position.tolist() == [0.0, -1.6]
+
+
 def test_the_simulated_robot_passes():
     assert problems(driver("sim")) == {}
 

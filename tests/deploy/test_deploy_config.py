@@ -60,6 +60,17 @@ def test_an_invalid_section_is_refused_with_the_reason(text, message):
         section(text)
 
 
+def test_a_term_of_a_body_has_a_number_for_each_of_its_entries(tmp_path):
+    robot = tmp_path / "robot.xml"
+    robot.write_text("""<mujoco><worldbody><body name="base"><freejoint/><geom size="1"/><body name="leg">
+    <joint name="hip"/><geom size="1"/></body></body></worldbody></mujoco>""")
+    terms = [Term.bodies("gyro", ["base"], 3), Term.joints("pos", ["hip"])]
+    layout = Layout(BodyGraph.from_file(robot), terms, Term.joints("target", ["hip"]))
+    obs = {"gyro": ObsSource("angular_velocity", scale=0.25), "pos": ObsSource("joint_pos")}
+    sections = contract_sections(replace(section("kp: 1"), obs=obs), robot, layout)
+    assert sections.obs[0].scale == (0.25, 0.25, 0.25)
+
+
 def test_actions_of_actuators_belong_to_their_joints_and_the_contract_keeps_to_them(tmp_path):
     robot = tmp_path / "pair.xml"
     robot.write_text("""<mujoco><worldbody><body name="a"><joint name="x"/><geom size="1"/></body><body name="b">

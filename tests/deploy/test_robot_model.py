@@ -125,3 +125,38 @@ def test_actuators_drive_joints_in_any_order_and_those_of_tendons_do_not():
     assert driven_joints(spec, ["first", "actuator_1"]) == {"first": "y", "actuator_1": "x"}
     with pytest.raises(ValueError, match="needs a joint for every action; 'pull' has none"):
         driven_joints(spec, ["first", "pull"])
+
+
+HOPPER = """
+<robot name="hopper">
+  <link name="base"> <inertial><mass value="4"/><inertia ixx="1" iyy="2" izz="2" ixy="0" ixz="0" iyz="0"/></inertial>
+    <collision><geometry><box size="0.2 0.2 0.1"/></geometry></collision> </link>
+  <link name="leg"> <inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>
+    <visual><geometry><mesh filename="package://hopper/leg.dae"/></geometry>
+      <material name="red"><color rgba="1 0 0 1"/></material> <material name="grey"/></visual> </link>
+  <link name="foot"> <inertial><mass value="0.1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>
+    <collision><geometry><sphere radius="0.02"/></geometry></collision> </link>
+  <joint name="hip" type="revolute"> <parent link="base"/> <child link="leg"/> <axis xyz="0 1 0"/>
+    <limit lower="-1" upper="1" effort="30" velocity="20"/> </joint>
+  <joint name="ankle" type="fixed"> <parent link="leg"/> <child link="foot"/> <origin xyz="0 0 -0.3"/> </joint>
+</robot>
+"""
+
+
+def test_the_base_of_a_urdf_moves_freely_and_its_fixed_links_keep_their_places(tmp_path):
+    file = tmp_path / "hopper.urdf"
+    file.write_text(HOPPER)
+    model = mujoco.MjModel.from_xml_string(portable(file))
+    assert model.joint(0).type[0] == mujoco.mjtJoint.mjJNT_FREE
+    assert model.body("base").mass[0] == 4.0
+    assert model.body("foot").pos.tolist() == [0.0, 0.0, -0.3]
+    assert robot_limits(file, ["hip"]) == (((-1.0, 1.0),), (30.0,))
+
+
+def test_a_urdf_with_a_link_named_world_stays_fixed(tmp_path):
+    file = tmp_path / "hopper.urdf"
+    mount = '<link name="world"/><joint name="mount" type="fixed"><parent link="world"/><child link="base"/></joint>'
+    file.write_text(HOPPER.replace('<joint name="hip"', f'{mount}<joint name="hip"'))
+    model = mujoco.MjModel.from_xml_string(portable(file))
+    assert model.njnt == 1
+    assert model.body("foot").pos.tolist() == [0.0, 0.0, -0.3]

@@ -44,15 +44,23 @@ def parse(source: Mapping[str, str], name: str) -> mujoco.MjSpec:
 
 def _parse_file(path: str) -> mujoco.MjSpec:
     folder, file = os.path.split(path)
-    try:
-        if file.endswith((".xml", ".urdf")):
-            return mujoco.MjSpec.from_file(path)
-    except ValueError as error:
-        if _SEVERAL_MATERIALS not in str(error):
-            raise
+    if file.endswith((".xml", ".urdf")):
+        return read_file(path)
     os.chdir(folder)  # MuJoCo chooses the parser by suffix; in a text, includes are relative to the working folder
     with open(path, encoding="utf-8") as stream:
         return _parse_text(stream.read())
+
+
+def read_file(path: str) -> mujoco.MjSpec:
+    """Return the specification of an .xml or .urdf file."""
+    try:
+        return mujoco.MjSpec.from_file(path)
+    except ValueError as error:
+        if _SEVERAL_MATERIALS not in str(error):
+            raise
+    spec = _parse_text(Path(path).read_text(encoding="utf-8"))
+    spec.modelfiledir = os.path.dirname(path)
+    return spec
 
 
 def _parse_text(text: str) -> mujoco.MjSpec:

@@ -204,11 +204,12 @@ def _joints(layout: Layout, robot: Path | MjSpec) -> tuple[str, ...]:
 
 def _sourced(term: Term, found: ObsSource, named: Numbers) -> ContractTerm:
     size = term.size // term.steps
+    owners = tuple(owner for owner in term.of or ("",) for _ in range(term.dim))  # of each entry
 
     def each(value: PerJoint | tuple[float, ...]) -> tuple[float, ...]:
         if isinstance(value, tuple):
             return value
-        return per_joint(value, term.of or ("",) * size, named)
+        return per_joint(value, owners, named)
 
     try:
         return ContractTerm(

@@ -18,12 +18,14 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+from ..body.description import read_file, read_urdf
+
 Limits = tuple[float, float]
 
 
 def portable(robot: Path | mujoco.MjSpec) -> str:
     """Return the MJCF of a robot's physics, given its MJCF or URDF file or a specification, which stays as it is."""
-    spec = mujoco.MjSpec.from_file(str(robot)) if isinstance(robot, Path) else robot.copy()
+    spec = _read(robot) if isinstance(robot, Path) else robot.copy()
     model = spec.compile()
     _fix_masses(spec, model)
     for element in (*spec.keys, *spec.sensors, *spec.actuators, *spec.cameras, *spec.lights, *spec.skins):
@@ -34,6 +36,15 @@ def portable(robot: Path | mujoco.MjSpec) -> str:
             spec.delete(mesh)
     spec.compile()
     return _tidied(spec.to_xml())
+
+
+def _read(robot: Path) -> mujoco.MjSpec:
+    """Return the specification of a robot's file; the base of a URDF gets the free joint that a URDF cannot state."""
+    spec = read_file(str(robot))
+    spec.compiler.fusestatic = False  # MuJoCo 3.11 loses the places of shapes on the links that it merges
+    if read_urdf({"path": str(robot)}, robot.name).floats:
+        spec.worldbody.first_body().add_freejoint()
+    return spec
 
 
 def model_name(xml: str) -> str:
@@ -104,7 +115,7 @@ def _tidied(xml: str) -> str:
 
 def robot_limits(robot: Path | mujoco.MjSpec, joints: Sequence[str]) -> tuple[tuple[Limits, ...], tuple[float, ...]]:
     """Return position limits (low, high) and torque limits of a robot's file or specification; infinite without one."""
-    model = mujoco.MjModel.from_xml_path(str(robot)) if isinstance(robot, Path) else robot.compile()
+    model = (read_file(str(robot)) if isinstance(robot, Path) else robot).compile()
     positions, torques = [], []
     for name in joints:
         joint = model.joint(name)
@@ -119,7 +130,7 @@ def robot_limits(robot: Path | mujoco.MjSpec, joints: Sequence[str]) -> tuple[tu
 
 def driven_joints(robot: Path | mujoco.MjSpec, actuators: Sequence[str]) -> dict[str, str]:
     """Return actuator -> the joint that it drives; an actuator of a tendon, site or body is an error."""
-    spec = mujoco.MjSpec.from_file(str(robot)) if isinstance(robot, Path) else robot
+    spec = read_file(str(robot)) if isinstance(robot, Path) else robot
     joints = {
         actuator.name or f"actuator_{k}": actuator.target
         for k, actuator in enumerate(spec.actuators)
