@@ -18,6 +18,16 @@ def test_a_text_or_the_output_of_a_function_is_written(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b.png", "new"]
 
 
+def test_a_file_is_on_the_disk_before_it_takes_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power failure after the rename must not leave a file without its content."""
+    done = []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda file: (done.append((os.fstat(file).st_size, "synced")), fsync(file)))
+    monkeypatch.setattr(os, "replace", lambda old, new: (done.append((new.name, "renamed")), replace(old, new)))
+    atomic_write(tmp_path / "a.md", "new")
+    assert done == [(3, "synced"), ("a.md", "renamed")]
+
+
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     def fail(path: Path) -> None:
         path.write_text("half")

@@ -18,7 +18,7 @@ if sys.platform != "win32":
 
 
 def atomic_write(path: Path, content: str | Callable[[Path], object]) -> Path:
-    """Write a file so that a reader finds the old content or the new, never a part.
+    """Write a file so that a reader finds the old content or the new, never a part, even after a power failure.
 
     `content` is the text, or a function that writes to the path it is given.
     """
@@ -29,6 +29,7 @@ def atomic_write(path: Path, content: str | Callable[[Path], object]) -> Path:
             unfinished.write_text(content, encoding="utf-8")
         else:
             content(unfinished)
+        sync(unfinished)
         os.replace(unfinished, path)
         return path
     except OSError as error:

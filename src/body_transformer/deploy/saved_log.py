@@ -134,8 +134,7 @@ class SavedLog:
 
         arrays = atomic_write(folder / ARRAYS, write)
         try:
-            sync(arrays)
-            sync(atomic_write(folder / DESCRIPTION, _as_json({**content, DIGEST: digest(arrays)})))
+            atomic_write(folder / DESCRIPTION, _as_json({**content, DIGEST: digest(arrays)}))
             sync(folder)  # a robot's computer is often switched off next
         except BaseException:
             arrays.unlink(missing_ok=True)
