@@ -147,3 +147,8 @@ def test_a_saved_policy_is_exported_and_its_missing_control_is_named(policy, tmp
     assert "cannot run on a robot: its export names no experiment: export it with --experiment NAME" in words
     words = said(capsys, "export", str(tmp_path / "mine"), "--out", str(tmp_path / "o"), "--experiment", "a1-walk")
     assert "the policy does not fit the experiment 'a1-walk'" in words
+    content = json.loads((tmp_path / "out" / "policy.json").read_text())
+    content["contract"]["experiment"] = "mine"
+    (tmp_path / "out" / "policy.json").write_text(json.dumps(content))
+    words = said(capsys, "eval", str(tmp_path / "out"))
+    assert "was trained for 'mine', which is not a shipped experiment: add --experiment FILE.yaml" in words

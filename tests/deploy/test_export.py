@@ -359,6 +359,24 @@ def test_the_command_writes_the_folder_and_prints_its_contents(tmp_path, policy,
     assert capsys.readouterr().out.startswith(f"wrote {tmp_path / 'out'} (a1-walk, bot-mix, ")
 
 
+def test_an_export_of_a_users_experiment_is_exported_again_as_it_was_written(copy, tmp_path, capsys):
+    """The name of the experiment does not lead to its file, so the contract is the only source of the control."""
+    before = Contract.read(copy)
+    content = json.loads((copy / "policy.json").read_text())
+    content["contract"]["experiment"] = "mine"
+    content["contract"]["control"]["kp"][0] /= 2
+    (copy / "policy.json").write_text(json.dumps(content))
+    assert main(["export", str(copy), "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr()
+    assert "was edited since its export: kp" in said.err
+    assert "no robot can run it" not in said.out
+    after = Contract.load(tmp_path / "out")
+    for name in ("obs", "control", "exported", "environment", "training", "robot_sha256"):
+        assert getattr(after, name) == getattr(before, name), name
+    assert (tmp_path / "out" / "robot.xml").read_bytes() == (copy / "robot.xml").read_bytes()
+    assert after.experiment == "mine"
+
+
 def test_the_command_refuses_a_source_that_is_not_a_policy(tmp_path, capsys):
     assert main(["export", "pretrained:a1-wlk", "--out", str(tmp_path / "out")]) == 1
     assert "unknown pretrained policy 'a1-wlk'" in capsys.readouterr().err

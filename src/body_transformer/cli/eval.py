@@ -66,6 +66,11 @@ def find(options: EvalOptions) -> tuple[PolicyFolder, ImitationConfig | RlConfig
         )
     if name.startswith("mjlab:"):
         return found, RlConfig(task=name)
+    if options.experiment is None and name not in experiment_names():
+        raise ValueError(
+            f"the policy in {str(options.run)!r} was trained for {name!r}, which is not a shipped experiment: "
+            "add --experiment FILE.yaml, or give the folder of its run"
+        )
     experiment = load_experiment(name)
     layout = Layout.from_dict(read_description(found.path)["policy"]["layout"])
     check_same(layout, experiment.layout(), ("policy", f"experiment {experiment.name!r}"))

@@ -50,7 +50,7 @@ def main(args: list[str]) -> None:
     elif asked is not None and asked not in names():
         raise ValueError(unknown("task", asked, names()))
     trained, missing = find_trained(options.run, asked), ""
-    if (trained.experiment or "").startswith(MJLAB):
+    if trained.sections is None and (trained.experiment or "").startswith(MJLAB):
         try:
             trained = replace(trained, sections=environment_sections(trained, find_policy(options.run)))
         except ValueError as error:

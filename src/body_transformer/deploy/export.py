@@ -21,9 +21,10 @@ from ..model.policy import Policy
 from ..policy_folder import DESCRIPTION, MODEL, ROBOT, WEIGHTS, PolicyFolder, find_policy, read_description
 from ..rl.config import RlConfig
 from ..run import Run, experiment_of, without_place
-from ..schema import build
+from ..schema import build, plain
 from .config import Sections, contract_sections, unsourced
 from .contract import Checks, Contract, TrainingRecord
+from .control import Control
 from .onnx_file import Exporter, frozen, to_onnx
 from .policy import INPUT, OUTPUT, TOLERANCE, OnnxPolicy, check_agreement, deviation, open_session
 
@@ -46,7 +47,8 @@ class Trained:
     """Name of its experiment, which may be another package's task; None if it is not known."""
     training: TrainingRecord = field(default_factory=TrainingRecord)
     sections: Sections | None = None
-    """Parts of the contract from the task's environment; None: those of the experiment's `deploy` section."""
+    """Parts of the contract from the task's environment or an earlier export; None: those of the experiment's `deploy`
+    section."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,29 @@ class Exported:
 def find_trained(source: str | os.PathLike[str], experiment: str | None = None) -> Trained:
     """Load a policy that `find_policy` finds, with its training record; `experiment` replaces the recorded name."""
     found = find_policy(source)
-    return Trained(Policy.load(found.path), experiment or experiment_of(found), training_record(found))
+    name = experiment or experiment_of(found)
+    sections = None if experiment or name in experiment_names() else _exported_sections(found.path)
+    return Trained(Policy.load(found.path), name, training_record(found), sections)
+
+
+def _exported_sections(folder: Path) -> Sections | None:
+    """Return the sections that an earlier export wrote, without later edits; None if it wrote no control.
+
+    Its contract names the experiment, but not the file of a user's experiment.
+    """
+    if "contract" not in read_description(folder):
+        return None
+    contract, robot = Contract.read(folder), folder / ROBOT
+    if contract.control is None or contract.exported is None:
+        return None
+    return Sections(
+        contract.obs,
+        build(Control, plain(contract.control) | contract.exported, "control"),
+        contract.training.kp,
+        contract.training.kd,
+        contract.environment,
+        robot.read_text(encoding="utf-8") if contract.robot_sha256 and robot.is_file() else None,
+    )
 
 
 def training_record(found: PolicyFolder) -> TrainingRecord:
