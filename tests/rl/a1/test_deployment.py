@@ -14,6 +14,7 @@ from body_transformer.deploy.contract import Environment
 from body_transformer.deploy.controller import Controller
 from body_transformer.deploy.observation import Measured, Observation, gravity_direction
 from body_transformer.deploy.robots import sim_body
+from body_transformer.deploy.robots.sim_model import sim_model
 from body_transformer.deploy.runtime_config import Phase, RuntimeConfig
 from body_transformer.deploy.safety import SafetyConfig
 from body_transformer.experiment import load_experiment
@@ -100,8 +101,9 @@ def test_the_contract_has_the_gains_of_the_training():
 
 
 def test_the_simulated_robot_falls_where_the_training_ends():
-    assert (sim_body.MAX_ROLL_RAD, sim_body.MAX_PITCH_RAD) == (terms.MAX_ROLL, terms.MAX_PITCH)
-    assert terms.HEIGHTS[0] == sim_body.MIN_HEIGHT_M
+    simulated = sim_model()
+    assert simulated.max_tilt_rad == (terms.MAX_ROLL, terms.MAX_PITCH)
+    assert simulated.min_height_m == terms.HEIGHTS[0]
 
 
 def test_the_simulated_robots_noise_is_that_of_the_training():
