@@ -193,6 +193,7 @@ def test_such_a_run_is_evaluated_and_recorded_in_a_task_that_flags_name(folder, 
         ({"joint_pos": (5,)}, "; `bot new arm.xml --data demos.npz --out mine.yaml` writes an experiment, in which"),
         ({"obs": (5,)}, "the array 'obs' has 5 entries, and demos.terms.yaml does not exist: name them in order"),
         ({"rewards": ()}, "demos.npz: there is no array of observations; have: 'actions', 'rewards'"),
+        ({"rewards": ()}, "; an observation has a row of numbers per action"),
     ],
 )
 def test_what_cannot_be_matched_is_an_error_that_says_what_to_do(folder, arrays, message, capsys):
@@ -200,6 +201,19 @@ def test_what_cannot_be_matched_is_an_error_that_says_what_to_do(folder, arrays,
     assert main(["train", "--robot", "arm.xml", "--data", "demos.npz", *QUICK]) == 1
     assert message in capsys.readouterr().err
     assert not Path("runs").exists()
+
+
+def test_arrays_without_a_row_of_numbers_per_action_are_listed(folder, capsys):
+    more = {"joint_vel": np.ones((3, 4)), "label": np.array(["a", "b"])}
+    np.savez("demos.npz", actions=np.ones((2, 3)), episode_ends=[2], joint_pos=np.ones((2, 4)), **more)
+    assert main(["train", "--robot", "arm.xml", "--data", "demos.npz", *QUICK]) == 0
+    assert "not observed: joint_vel, label" in capsys.readouterr().err
+
+
+def test_a_folder_without_demonstrations_is_named(folder, capsys):
+    Path("empty").mkdir()
+    assert main(["train", "--robot", "arm.xml", "--data", "empty", *QUICK]) == 1
+    assert "'empty' has no .npz file, no actions.npy and no Minari dataset" in capsys.readouterr().err
 
 
 def test_a_sidecar_may_name_the_parts_of_the_actions(folder):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,6 +45,13 @@ def test_the_example_passes_and_has_at_most_60_lines(capsys):
 
 def test_the_example_takes_the_joints_of_any_policy():
     assert example().create({}, ("turn", "FL_calf_joint")).position.tolist() == [0.0, -1.6]
+
+
+def test_a_driver_may_lie_in_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [path for path in sys.path if path])
+    Path("my_driver_here.py").write_text("from body_transformer.deploy.robot import Robot\nclass Mine(Robot): pass\n")
+    assert driver("my_driver_here:Mine").__name__ == "Mine"
 
 
 def test_the_simulated_robot_passes():

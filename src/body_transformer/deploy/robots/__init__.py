@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -14,10 +16,12 @@ DRIVERS = {"sim": f"{__name__}.sim:SimRobot", "a1": f"{__name__}.a1:A1Robot"}
 
 
 def driver(name: str) -> type[Robot]:
-    """Return the class of a robot, given its name or, for a driver elsewhere, MODULE:CLASS."""
+    """Return the class of a robot, given its name or MODULE:CLASS; a module may lie in the current folder."""
     module, colon, kind = DRIVERS.get(name, name).partition(":")
     if not colon:
         raise ValueError(f"{unknown('robot', name, DRIVERS)}, or MODULE:CLASS")
+    if name not in DRIVERS and (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)
     try:
         found = getattr(import_module(module), kind)
     except (ImportError, AttributeError) as error:

@@ -76,8 +76,7 @@ def group_shapes(group: Any, obs: str, extra_rows: int = 0) -> tuple[dict[str, S
     if not is_group(group.get(obs)):
         return {FLAT: dataset(group, obs).shape[1:]}, tuple(actions)
     arrays = [(name, item) for name, item in group[obs].items() if not is_group(item)]
-    numbers = [(name, item.shape) for name, item in arrays if item.dtype.kind in "fiub"]
-    return first_shapes(numbers, rows + extra_rows), tuple(actions)
+    return first_shapes(arrays, rows + extra_rows), tuple(actions)
 
 
 MAX_OPEN = 16

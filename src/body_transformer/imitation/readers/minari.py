@@ -56,6 +56,8 @@ def find_folder(data: str) -> Path:
         for found in (folder / "data", folder):
             if (found / "metadata.json").is_file():
                 return found
+    if Path(data).expanduser().is_dir():
+        raise FileNotFoundError(f"the folder {data!r} has no .npz file, no actions.npy and no Minari dataset")
     raise FileNotFoundError(
         f"no Minari dataset {data!r}: it is neither a folder nor a dataset in {root}. Published datasets are "
         f"downloaded with: minari download {data}"

@@ -58,8 +58,7 @@ def stored_shapes(data: str) -> StoredShapes:
         if "obs" in have:
             return whole, {FLAT: arrays["obs"].shape[1:]}, tuple(actions)
         loaded = {name: arrays[name] for name in have if name not in OWN}
-        numbers = [(name, array.shape) for name, array in loaded.items() if array.dtype.kind in "fiub"]
-        return whole, first_shapes(numbers, rows), tuple(actions)
+        return whole, first_shapes(loaded.items(), rows), tuple(actions)
 
 
 def _parts(path: Path) -> list[Path]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from ...errors import listing
 from ...schema import build, yaml_mapping
@@ -50,13 +51,16 @@ def stored_terms(data: str) -> StoredTerms:
     place, obs, actions = found
     sidecar = place / SIDECAR if place.is_dir() else place.with_suffix(f".{SIDECAR}")
     named = _read_sidecar(sidecar)
-    images = [name for name, shape in obs.items() if len(shape) > MAX_AXES]
-    left_out = [name for name in obs if name in images or name.lower() in OTHERS | {f"{one}s" for one in OTHERS}]
+    others = [name for name, shape in obs.items() if name != FLAT and not 1 <= len(shape) <= MAX_AXES]
+    left_out = [name for name in obs if name in others or name.lower() in OTHERS | {f"{one}s" for one in OTHERS}]
     kept = {name: shape for name, shape in obs.items() if name not in left_out}
     if FLAT in kept:
         kept = _split(named.obs, prod(kept[FLAT]), "obs", sidecar)
     elif not kept:
-        raise ValueError(f"{data}: there is no array of observations; have: {listing(['actions', *left_out])}")
+        have = listing(["actions", *left_out])
+        raise ValueError(
+            f"{data}: there is no array of observations; have: {have}; an observation has a row of numbers per action"
+        )
     acting = {"actions": actions}
     if named.actions:
         acting = _split(named.actions, prod(actions), "actions", sidecar)
@@ -96,6 +100,9 @@ def _split(sizes: Mapping[str, int], width: int, what: str, sidecar: Path) -> di
     return {name: (size,) for name, size in sizes.items()}
 
 
-def first_shapes(shapes: Iterable[tuple[str, tuple[int, ...]]], rows: int) -> dict[str, Shape]:
-    """Return name -> shape of one step, for the arrays with this number of rows."""
-    return {name: shape[1:] or (1,) for name, shape in shapes if shape and shape[0] == rows}
+def first_shapes(arrays: Iterable[tuple[str, Any]], rows: int) -> dict[str, Shape]:
+    """Return name -> shape of one step; it is empty for an array without numbers or of another number of rows."""
+    return {
+        name: array.shape[1:] or (1,) if array.dtype.kind in "fiub" and array.shape[:1] == (rows,) else ()
+        for name, array in arrays
+    }
