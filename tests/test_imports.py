@@ -57,7 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "experiment": {"body", "model", "policy_folder", "robots", *SECTIONS},
     "authors": {"body", "experiment", "model"},
     "imitation": {"imitation.config", *LEARNING},
-    "rl": {"imitation", "deploy.robot_model", *SECTIONS, *LEARNING},
+    "rl": {"imitation", *SECTIONS, *LEARNING},
     "deploy": {
         "body.layout",
         "deploy.control",
