@@ -49,7 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training": {"run"},
     "model": {"body", "ops", "policy_folder"},
     "checkpoint": {"model", "policy_folder"},
-    "deploy.control": {"body"},
+    "deploy.control": set(),
     "deploy.robot_model": {"body.description"},
     "deploy.config": {"body", "deploy.control", "deploy.robot_model"},
     "imitation.config": set(),

@@ -67,7 +67,19 @@ def obs_mean_and_var(
     finite. `on_done` is called with the number of episodes that were read and their total.
     """
     if isinstance(episodes, OnDevice):
-        return episodes.mean_and_var()
+        statistics = episodes.statistics()
+    else:
+        statistics = _read_statistics(episodes, accelerator, on_done)
+    mean = torch.zeros(episodes.layout.obs_dim, dtype=torch.float64)
+    var = torch.ones(episodes.layout.obs_dim, dtype=torch.float64)
+    mean[episodes.obs_ids], var[episodes.obs_ids] = statistics.mean, statistics.var
+    return mean, var
+
+
+def _read_statistics(
+    episodes: Episodes, accelerator: Accelerator | None, on_done: Callable[[int, int], object]
+) -> RunningStatistics:
+    """Return the statistics of the used entries, each episode read by one of the processes."""
     statistics = RunningStatistics(len(episodes.obs_ids))
     obs_names = episodes.layout.obs_names()
     names = [obs_names[entry] for entry in episodes.obs_ids]
@@ -79,12 +91,7 @@ def obs_mean_and_var(
         _check_finite(episodes, index, "actions", steps.actions, episodes.layout.action_names())
         statistics.update(torch.from_numpy(steps.obs))
         on_done(done, len(mine))
-    if accelerator and num_ranks > 1:
-        statistics = _of_all_processes(statistics, accelerator)
-    mean = torch.zeros(episodes.layout.obs_dim, dtype=torch.float64)
-    var = torch.ones(episodes.layout.obs_dim, dtype=torch.float64)
-    mean[episodes.obs_ids], var[episodes.obs_ids] = statistics.mean, statistics.var
-    return mean, var
+    return _of_all_processes(statistics, accelerator) if accelerator and num_ranks > 1 else statistics
 
 
 def _of_all_processes(mine: RunningStatistics, accelerator: Accelerator) -> RunningStatistics:

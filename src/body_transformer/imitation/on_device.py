@@ -50,8 +50,8 @@ class OnDevice(Episodes):
         chosen = [values.index_select(0, rows.to(values.device)) for values in (self.obs, self.actions)]
         return OnDevice(self.layout, [self.infos[index] for index in indices], *chosen)
 
-    def mean_and_var(self) -> tuple[Tensor, Tensor]:
-        """Return mean and variance of the observations, [O] each; see `obs_mean_and_var`."""
+    def statistics(self) -> RunningStatistics:
+        """Return mean and variance of the used observation entries; raise if a value is not finite."""
         names = self.layout.obs_names()
         self._check_finite("observations", self.obs, [names[entry] for entry in self.obs_ids.tolist()])
         self._check_finite("actions", self.actions, self.layout.action_names())
@@ -59,10 +59,7 @@ class OnDevice(Episodes):
         for chunk in torch.split(self.obs, CHUNK_STEPS):
             exact = chunk.double()
             statistics.add(len(chunk), exact.mean(0).cpu(), exact.var(0, correction=0).cpu())
-        mean = torch.zeros(self.layout.obs_dim, dtype=torch.float64)
-        var = torch.ones(self.layout.obs_dim, dtype=torch.float64)
-        mean[self.obs_ids], var[self.obs_ids] = statistics.mean, statistics.var
-        return mean, var
+        return statistics
 
     def _check_finite(self, kind: str, values: Tensor, names: Sequence[str]) -> None:
         finite = torch.stack([chunk.isfinite().all(0) for chunk in torch.split(values, CHUNK_STEPS)]).all(0)
