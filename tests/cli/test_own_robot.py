@@ -210,6 +210,13 @@ def test_arrays_without_a_row_of_numbers_per_action_are_listed(folder, capsys):
     assert "not observed: joint_vel, label" in capsys.readouterr().err
 
 
+def test_an_array_of_objects_is_named(folder, capsys):
+    objects = np.array([{}, {}], dtype=object)
+    np.savez("demos.npz", actions=np.ones((2, 3)), episode_ends=[2], joint_pos=np.ones((2, 4)), note=objects)
+    assert main(["train", "--robot", "arm.xml", "--data", "demos.npz", *QUICK]) == 1
+    assert "demos.npz: note: Object arrays cannot be loaded" in capsys.readouterr().err
+
+
 def test_a_folder_without_demonstrations_is_named(folder, capsys):
     Path("empty").mkdir()
     assert main(["train", "--robot", "arm.xml", "--data", "empty", *QUICK]) == 1

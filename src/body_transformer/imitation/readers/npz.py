@@ -57,7 +57,11 @@ def stored_shapes(data: str) -> StoredShapes:
         rows, *actions = arrays["actions"].shape
         if "obs" in have:
             return whole, {FLAT: arrays["obs"].shape[1:]}, tuple(actions)
-        loaded = {name: arrays[name] for name in have if name not in OWN}
+        loaded = {}
+        for name in have:
+            if name not in OWN:
+                with naming(name):
+                    loaded[name] = arrays[name]
         return whole, first_shapes(loaded.items(), rows), tuple(actions)
 
 
