@@ -23,6 +23,7 @@ from ..ops.encoder_cases import (
     errors,
     exact,
     exact_output,
+    in_tf32,
     named,
     outcome,
     plain,
@@ -89,7 +90,7 @@ IMITATION = Case(16, 32, 320, 1024, 5)
     ids=str,
 )
 def test_it_is_as_accurate_as_pytorch_in_the_same_precision(precision, case):
-    ratios: dict[str, list[float]] = {}
+    ratios, products = dict[str, list[float]](), list[float]()
     backend = "wide" if case.embed_dim == IMITATION.embed_dim else "fused"
     for seed in range(3):
         problem = draw_problem(case, "cuda", seed)
@@ -98,8 +99,11 @@ def test_it_is_as_accurate_as_pytorch_in_the_same_precision(precision, case):
             found = errors(outcome(problem, precision=precision, backend=backend), expected)
         for name, theirs in errors(torchs_own(problem, precision), expected).items():
             ratios.setdefault(name, []).append(found[name] / theirs)
+        # PyTorch may multiply small matrices in full float32 although TF32 is allowed; a failure shows the true ratio
+        rounded = errors(in_tf32(problem), expected)["out"] if precision == "tf32" else float("nan")
+        products.append(found["out"] / rounded)
     averages = {name: sum(values) / len(values) for name, values in ratios.items()}
-    assert max(averages.values()) <= 1.5, averages
+    assert max(averages.values()) <= 1.5, f"{averages}; out, beside products of factors in TF32: {products}"
 
 
 @pytest.mark.parametrize(
