@@ -16,7 +16,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
 HEAVY = {"torch", "mujoco", "matplotlib", "jinja2", "imageio", "numpy", "scipy", "safetensors", "yaml", "tyro", "rich"}
 
-LEAVES = {"__version__", "errors", "files", "schema"}
+LEAVES = {"__version__", "errors", "files", "schema", "text"}
 """Top-level modules that every part may use."""
 SECTIONS = {"deploy.config", "deploy.control", "imitation.config", "rl.config"}
 """Sections of an experiment. They have their own rules, because the rest of their folders may import `experiment`."""
@@ -36,6 +36,7 @@ LEARNING = {
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
+    "text": set(),
     "schema": {"errors"},
     "robots": set(),
     "pretrained": set(),
@@ -96,6 +97,7 @@ ON_THE_ROBOT = {"numpy", "onnxruntime"}
 PACKAGES: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
+    "text": set(),
     "schema": {"yaml"},
     "pretrained": set(),
     "policy_folder": set(),
