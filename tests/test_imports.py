@@ -16,7 +16,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
 HEAVY = {"torch", "mujoco", "matplotlib", "jinja2", "imageio", "numpy", "scipy", "safetensors", "yaml", "tyro", "rich"}
 
-LEAVES = {"__version__", "errors", "files", "schema", "text"}
+LEAVES = {"__version__", "documents", "errors", "files", "schema", "size_limits", "text"}
 """Top-level modules that every part may use."""
 SECTIONS = {"deploy.config", "deploy.control", "imitation.config", "rl.config"}
 """Sections of an experiment. They have their own rules, because the rest of their folders may import `experiment`."""
@@ -38,6 +38,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "files": set(),
     "text": set(),
     "schema": {"errors"},
+    "size_limits": set(),
+    "documents": {"errors", "schema", "size_limits"},
     "robots": set(),
     "pretrained": set(),
     "video": set(),
@@ -98,7 +100,9 @@ PACKAGES: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
     "text": set(),
-    "schema": {"yaml"},
+    "schema": set(),
+    "size_limits": set(),
+    "documents": {"yaml"},
     "pretrained": set(),
     "policy_folder": set(),
     "deploy.control": set(),

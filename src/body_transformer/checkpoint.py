@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from .documents import read_json
 from .files import atomic_write, digest, new_folder
 from .model.policy import Policy
 from .model.storage import read_tensors
@@ -102,10 +103,10 @@ def _write_state(folder: Path, state: TrainingState) -> None:
 
 def _read_state(folder: Path) -> TrainingState:
     try:
-        content = json.loads((folder / VALUES).read_text())
+        content = read_json(folder / VALUES, strict=False)
         if digest(folder / TENSORS) != content["tensors_sha256"]:
             raise ValueError(f"{TENSORS} is not the file that {VALUES} was written with: truncated, changed or swapped")
         tensors, _ = read_tensors(folder / TENSORS)
         return TrainingState(tensors, content["values"])
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+    except (KeyError, TypeError) as error:
         raise ValueError(f"its training state is not complete: {error!r}") from None

@@ -18,13 +18,15 @@ from .body.forest import Edge
 from .body.graph import BodyGraph, Fixed
 from .body.layout import Layout, Term
 from .deploy.config import DeployConfig
+from .documents import yaml_mapping
 from .errors import listing, unknown
 from .imitation.config import ImitationConfig, named_task, without_other_options
 from .model.config import PolicyConfig
 from .model.variants import variant_name
 from .policy_folder import RUN_DESCRIPTION
 from .rl.config import RlConfig
-from .schema import build, plain, yaml_mapping
+from .schema import build, plain
+from .size_limits import MAX_YAML_BYTES, read_at_most
 
 SUFFIXES = (".yaml", ".yml")
 """Suffixes of experiment files; a source without one is the name of a shipped experiment."""
@@ -204,7 +206,7 @@ def _content(source: str) -> bytes:
     if source.endswith(SUFFIXES):
         if not Path(source).is_file():
             raise FileNotFoundError(f"no experiment at {source!r}; the shipped ones are {listing(experiment_names())}")
-        return Path(source).read_bytes()
+        return read_at_most(Path(source), MAX_YAML_BYTES, "a YAML file")
     if source not in experiment_names():
         raise ValueError(unknown("experiment", source, experiment_names()))
     return files(__package__).joinpath("experiments", f"{source}.yaml").read_bytes()

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__, pretrained
+from .documents import read_json
 from .errors import unknown
-from .schema import json_digest, read_json, shown
+from .schema import json_digest, shown
 
 DESCRIPTION, WEIGHTS, MODEL, ROBOT = "policy.json", "policy.safetensors", "policy.onnx", "robot.xml"
 FORMAT, VERSION = "body_transformer.policy", 2

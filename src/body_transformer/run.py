@@ -15,10 +15,11 @@ from typing import Any
 import yaml
 
 from . import __version__, pretrained
+from .documents import read_yaml
 from .errors import listing
 from .files import atomic_write, try_lock
 from .policy_folder import RUN_DESCRIPTION, PolicyFolder, read_description
-from .schema import yaml_mapping
+from .size_limits import check_memory
 
 DESCRIPTION, METRICS, EVALUATION = RUN_DESCRIPTION, "metrics.jsonl", "evaluation.json"
 LOCK = ".at_work"
@@ -82,8 +83,7 @@ class Run:
 
     def description(self) -> dict[str, Any]:
         """Read experiment.yaml."""
-        file = self.folder / DESCRIPTION
-        return yaml_mapping(file.read_bytes(), repr(str(file)))
+        return read_yaml(self.folder / DESCRIPTION)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -119,6 +119,8 @@ class Run:
         file = self.folder / METRICS
         if not file.is_file():
             return []
+        if num_bytes is None:
+            check_memory(repr(str(file)), file.stat().st_size)
         with file.open("rb") as stream:
             if num_bytes is not None:
                 stream.seek(max(0, file.stat().st_size - num_bytes))

@@ -12,11 +12,10 @@ import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from itertools import pairwise
-from pathlib import Path
 from reprlib import Repr
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from .errors import listing, repeated, unknown
+from .errors import listing, unknown
 
 T = TypeVar("T")
 Low = Annotated[float, -math.inf]
@@ -183,30 +182,7 @@ def _scalar(hint: type, value: Any, where: str) -> Any:
     return float(value) if hint is float else value
 
 
-# -- JSON and YAML -----------------------------------------------------------------------------------------------------
-
-
-def read_json(file: Path) -> Any:
-    """Read strict JSON: NaN, infinities and repeated keys are refused."""
-    try:
-        return json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=_unique_keys, parse_constant=_refuse)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{str(file)!r} is not valid JSON: {error}") from None
-    except ValueError as error:
-        raise ValueError(f"{str(file)!r}: {error}") from None
-
-
-def yaml_mapping(text: bytes, name: str) -> dict[str, Any]:
-    """Parse YAML that holds a mapping; `name` stands for the text in errors."""
-    import yaml  # not installed on a robot's computer
-
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{name} is not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{name} must be a mapping of keys to values; got {shown(content)}")
-    return content
+# -- JSON --------------------------------------------------------------------------------------------------------------
 
 
 def json_text(value: Any, indent: int = 0) -> str:
@@ -227,13 +203,3 @@ def json_digest(value: Any) -> str:
 
 def _is_flat(values: list[Any]) -> bool:
     return not any(isinstance(value, dict | list) for value in values)
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if twice := repeated(key for key, _ in pairs):
-        raise ValueError(f"keys given more than once: {listing(twice)}")
-    return dict(pairs)
-
-
-def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is not a JSON number")

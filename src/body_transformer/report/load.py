@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any, TypeGuard
 
 from ..deploy.saved_log import ARRAYS
 from ..deploy.saved_log import DESCRIPTION as LOG
+from ..documents import read_json
 from ..policy_folder import find_policy, is_policy
 from ..rl.config import with_current_names
 from ..run import DESCRIPTION, EVALUATION, METRICS, Run
@@ -263,9 +263,9 @@ def _read_evaluation(file: Path) -> tuple[dict[tuple[str, str], ValueRange], str
     if not file.is_file():
         return {}, "no final evaluation yet"
     try:
-        splits = json.loads(file.read_text(encoding="utf-8"))["splits"]
+        splits = read_json(file, strict=False)["splits"]
         every = [(split, metric, _value(splits[split][metric])) for split in splits for metric in splits[split]]
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, IndexError):
+    except (ValueError, KeyError, TypeError, IndexError):
         return {}, f"{EVALUATION} cannot be read"
     found = {(split, metric): value for split, metric, value in every if value is not None}
     return (found, "") if found else ({}, f"{EVALUATION} holds no values")

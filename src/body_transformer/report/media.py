@@ -10,8 +10,8 @@ from typing import Any
 
 from ..body.draw import draw_body, draw_mask
 from ..body.graph import BodyGraph
+from ..documents import read_json
 from ..policy_folder import CHECKPOINTS, DESCRIPTION, saved_steps
-from ..schema import read_json
 from .aggregate import RunGroup
 from .load import LoadedRun
 from .text import file_size

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from ..documents import yaml_mapping
 from ..errors import unknown
 from ..report.load import LoadedRun, read_run
 from ..run import Run
-from ..schema import build, yaml_mapping
+from ..schema import build
 from ..training.jobs import Planned
 
 STUDIES = Path(__file__).parent / "studies"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from ...body.layout import Layout
+from ...documents import read_json
 from ..episodes import EpisodeInfo, Episodes
 from .files import naming
 from .hdf5 import GroupEpisodes, check_episode, group_shapes, open_hdf5
@@ -66,7 +66,7 @@ def find_folder(data: str) -> Path:
 
 def _num_episodes(path: Path) -> int:
     try:
-        metadata = json.loads(path.read_text(encoding="utf-8"))
+        metadata = read_json(path, strict=False)
         data_format, number = metadata.get("data_format", "hdf5"), metadata["total_episodes"]
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise ValueError(f"{path}: not the metadata of a Minari dataset: {error!r}") from error

@@ -9,8 +9,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from ...documents import read_yaml
 from ...errors import listing
-from ...schema import build, yaml_mapping
+from ...schema import build
 
 Shape = tuple[int, ...]
 StoredShapes = tuple[Path, dict[str, Shape], Shape]
@@ -85,7 +86,7 @@ def find_reader(data: str) -> str:
 def _read_sidecar(file: Path) -> Sidecar:
     if not file.is_file():
         return Sidecar()
-    return build(Sidecar, yaml_mapping(file.read_bytes(), repr(str(file))), str(file))
+    return build(Sidecar, read_yaml(file), str(file))
 
 
 def _split(sizes: Mapping[str, int], width: int, what: str, sidecar: Path) -> dict[str, Shape]:

@@ -11,7 +11,6 @@ the feet would be 19 cm in the ground.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ import numpy as np
 import tyro
 from rich.progress import Progress
 
+from ....documents import read_json
 from ....errors import import_extra, listing, unknown
 from ....files import atomic_write
 from ...readers.files import naming, open_npz
@@ -69,7 +69,7 @@ class MotionSource:
         if meta is None:
             return cls(path)
         try:
-            data = json.loads(Path(meta).read_text(encoding="utf-8"))
+            data = read_json(Path(meta), strict=False)
             return cls(path, tuple(str(name) for name in data["joint_names"]), float(data["dt"]))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{meta}: not a JSON object with 'joint_names' and 'dt': {error!r}") from None
