@@ -17,9 +17,11 @@ check: .venv/.dev-ready
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
+# The wheel, and its software bill of materials in CycloneDX.
 wheel: .venv/.dev-ready
 	rm -rf build/wheel
 	.venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
+	.venv/bin/python tools/dependencies.py sbom build/wheel/*.whl
 
 # The package as a user gets it: built, installed without any extra, used from outside the source tree.
 core: wheel
