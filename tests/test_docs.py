@@ -14,7 +14,7 @@ from body_transformer.cli.main import VERBS, main
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "body_transformer"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 TRAININGS = ("train demo", "train humanoid-mod", "train --resume", "train --robot")
 """Trainings whose flags together are all flags of `bot train`."""
 
