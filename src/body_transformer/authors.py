@@ -21,7 +21,7 @@ from .errors import listing
 from .experiment import load_experiment
 from .model.config import PolicyConfig
 from .model.policy import Policy
-from .model.storage import read_tensors
+from .model.tensor_files import read_tensors
 
 THEIR_NODE_NAMES = {"forearm": "forehand"}
 """Their names of nodes, where they differ from the robot file's."""

@@ -23,7 +23,7 @@ from torch import Tensor
 from .documents import read_json
 from .files import atomic_write, digest, new_folder
 from .model.policy import Policy
-from .model.storage import read_tensors
+from .model.tensor_files import read_tensors
 from .policy_folder import CHECKPOINTS, saved_steps
 
 LAST = "last"

@@ -7,6 +7,10 @@ from collections.abc import Iterable, Sequence
 from ..errors import listing, repeated, unknown
 
 Edge = tuple[str, str]
+MAX_NODES = 2048
+"""Largest number of nodes; the policy's masks have its square."""
+MAX_WORK = 2**31
+"""Largest product of the squared number of nodes and the number of extra edges."""
 
 
 def pairs(edges: Iterable[Edge]) -> tuple[Edge, ...]:
@@ -27,6 +31,17 @@ def check_nodes(nodes: Sequence[str]) -> None:
         raise ValueError(f"node names must differ; given more than once: {listing(twice)}")
 
 
+def check_graph_size(nodes: Sequence[str], extra_edges: Sequence[Edge]) -> None:
+    """Refuse a graph whose distances between all pairs of nodes would take too long, or too much memory."""
+    if len(nodes) > MAX_NODES:
+        raise ValueError(f"a body graph may have at most {MAX_NODES:,} nodes; got {len(nodes):,}")
+    limit = MAX_WORK // len(nodes) ** 2
+    if len(extra_edges) > limit:
+        raise ValueError(
+            f"a body graph with {len(nodes):,} nodes may have at most {limit:,} extra edges; got {len(extra_edges):,}"
+        )
+
+
 def check_roots(nodes: Sequence[str], roots: Sequence[str]) -> None:
     if not roots:
         raise ValueError("a body graph needs at least one root; none was given")
@@ -38,9 +53,10 @@ def check_roots(nodes: Sequence[str], roots: Sequence[str]) -> None:
 
 
 def check_edges(nodes: Sequence[str], edges: Iterable[Edge]) -> None:
+    known = set(nodes)
     for a, b in edges:
         for name in (a, b):
-            if name not in nodes:
+            if name not in known:
                 raise ValueError(f"edge ({a!r}, {b!r}): " + unknown("node", name, nodes))
         if a == b:
             raise ValueError(f"edge ({a!r}, {b!r}) joins a node to itself; every node attends to itself already")

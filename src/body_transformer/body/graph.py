@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..errors import listing, unknown
 from ..schema import build, documented, plain
-from .forest import Edge, check_edges, check_nodes, check_roots, orient, pairs, root_names
+from .forest import Edge, check_edges, check_graph_size, check_nodes, check_roots, orient, pairs, root_names
 
 if TYPE_CHECKING:
     import mujoco
@@ -62,6 +62,7 @@ class BodyGraph:
 
     def __post_init__(self) -> None:
         check_nodes(self.nodes)
+        check_graph_size(self.nodes, self.extra_edges)
         check_edges(self.nodes, (*self.edges, *self.extra_edges))
         check_roots(self.nodes, self.roots)
         if orient(self.nodes, self.edges, self.roots) != self.edges:

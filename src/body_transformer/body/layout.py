@@ -17,6 +17,8 @@ from .graph import BodyGraph
 Kind = Literal["root", "joints", "actuators", "bodies", "node", "unused"]
 UNUSED = -1
 """Value in `Layout.obs_node_ids` for an entry that the policy does not read."""
+MAX_ENTRIES = 2**20
+"""Largest number of entries of an observation or action."""
 
 
 @documented
@@ -59,6 +61,8 @@ class Term:
         twice = repeated(self.of)
         if twice:
             raise ValueError(f"term {self.name!r} names {listing(twice)} more than once")
+        if self.size > MAX_ENTRIES:
+            raise ValueError(f"term {self.name!r} has {self.size:,} entries; the limit is {MAX_ENTRIES:,}")
 
     @classmethod
     def root(cls, name: str, dim: int, steps: int = 1) -> Term:
@@ -282,6 +286,8 @@ def _check_terms(what: str, terms: Sequence[Term], dim: int | None) -> None:
     if twice:
         raise ValueError(f"{what} terms must have different names; given more than once: {listing(twice)}")
     size = sum(term.size for term in terms)
+    if size > MAX_ENTRIES:
+        raise ValueError(f"the {what} has {size:,} entries; the limit is {MAX_ENTRIES:,}")
     if dim is None or size == dim:
         return
     if size < dim:

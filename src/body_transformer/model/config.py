@@ -14,6 +14,8 @@ Head = Literal["deterministic", "gaussian"]
 Std = Literal["learned", "fixed"]
 Squash = Literal["none", "tanh"]
 Init = Literal["torch", "normal", "normal-encoder", "far"]
+MAX_LAYERS = 1000
+"""Largest number of layers; building more takes minutes."""
 
 
 @documented
@@ -63,6 +65,8 @@ class PolicyConfig:
     def __post_init__(self) -> None:
         variant_name(self.variant)
         check_fields(self, non_negative=["mask_seed"])
+        if self.num_layers > MAX_LAYERS:
+            raise ValueError(f"num_layers must be at most {MAX_LAYERS}; got {self.num_layers}")
         if self.mask_seed >= 2**32:
             raise ValueError(f"mask_seed must be a whole number from 0 to 2**32 - 1; got {self.mask_seed}")
         if self.variant != "mlp" and self.embed_dim % self.num_heads:

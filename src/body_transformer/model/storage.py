@@ -12,18 +12,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from ..body.layout import Layout
+from ..errors import listing
 from ..files import digest, new_files, new_folder
 from ..policy_folder import DESCRIPTION, WEIGHTS, description_digest, find_policy, new_description, read_description
 from ..schema import build, json_text, plain
 from .config import PolicyConfig
+from .tensor_files import read_tensors
 from .trunk import Trunk
 
 T = TypeVar("T", bound=Trunk)
+MAX_SHOWN = 10
+"""Number of wrong shapes in an error."""
 
 
 def save_policy(policy: Trunk, path: str | os.PathLike[str]) -> None:
@@ -61,14 +64,34 @@ def load_policy(kind: Callable[[Layout, PolicyConfig], T], source: str | os.Path
         config = build(PolicyConfig, content["policy"]["config"], "policy")
     except (KeyError, TypeError) as error:
         raise ValueError(f"{str(path / DESCRIPTION)!r} does not describe a policy: {error!r}") from None
+    except ValueError as error:
+        raise ValueError(f"{str(path / DESCRIPTION)!r}: {error}") from None
     with torch.random.fork_rng(devices=[]):  # building a policy draws weights, which are overwritten here
+        if wrong := _misfit(lambda: kind(layout, config), config, weights):
+            raise ValueError(f"{str(path / WEIGHTS)!r} does not fit {DESCRIPTION}: {wrong}")
         policy = kind(layout, config)
-    try:
-        policy.load_state_dict(weights, assign=True)  # each tensor keeps the precision it was saved in
-    except RuntimeError as error:
-        wrong = " ".join(str(error).split())
-        raise ValueError(f"{str(path / WEIGHTS)!r} does not fit {DESCRIPTION}: {wrong}") from None
+    policy.load_state_dict(weights, assign=True)  # each tensor keeps the precision it was saved in
     return policy
+
+
+def _misfit(make: Callable[[], Trunk], config: PolicyConfig, weights: Mapping[str, Tensor]) -> str:
+    """Describe the weights that are missing, unknown or of another shape; empty if they fit. No memory is used."""
+    last = f"encoder.layers.{config.num_layers - 1}."
+    if config.architecture.encoder != "mlp" and not any(name.startswith(last) for name in weights):
+        return f"num_layers is {config.num_layers}, missing: {last}*"  # building so many layers takes seconds
+    try:
+        with torch.device("meta"):
+            expected = make().state_dict()
+    except ValueError as error:
+        return str(error)
+    lists = {"missing": expected.keys() - weights.keys(), "unknown": weights.keys() - expected.keys()}
+    shapes = [
+        f"{name} is {list(weights[name].shape)} instead of {list(tensor.shape)}"
+        for name, tensor in expected.items()
+        if name in weights and weights[name].shape != tensor.shape
+    ]
+    named = [f"{what}: {listing(sorted(names))}" for what, names in lists.items() if names]
+    return "; ".join([*named, *shapes[:MAX_SHOWN], *(["…"] if len(shapes) > MAX_SHOWN else [])])
 
 
 def _sort_metadata(file: Path) -> None:
@@ -92,16 +115,3 @@ def _read_weights(file: Path, content: Mapping[str, Any]) -> dict[str, Tensor]:
     if metadata.get("description_sha256") != description_digest(content):
         raise ValueError(f"{DESCRIPTION} is not the one that {str(file)!r} was written with: changed or swapped")
     return tensors
-
-
-def read_tensors(file: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
-    """Return the tensors and the metadata of a safetensors file."""
-    try:
-        with safe_open(file, framework="pt") as opened:
-            names = opened.keys()
-            return {name: opened.get_tensor(name) for name in names}, opened.metadata() or {}
-    except SafetensorError as error:
-        raise ValueError(
-            f"{str(file)!r} is not a complete safetensors file ({error}); pickled files are never opened: "
-            "if you trust one, convert it with safetensors.torch.save_file"
-        ) from None

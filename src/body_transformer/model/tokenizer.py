@@ -100,7 +100,10 @@ def place_rows(rows: Tensor, ids: Tensor, count: int) -> Tensor:
 def slots_of(node_ids: npt.ArrayLike) -> tuple[Ids, int]:
     """Return the slot of each entry among [N, K], and K, the largest number of entries of a node."""
     ids = np.asarray(node_ids, dtype=np.int64)
-    ranks = np.tril(ids[:, None] == ids, -1).sum(axis=1)  # the number of earlier entries of the same node
+    order = np.argsort(ids, kind="stable")
+    starts = np.searchsorted(ids[order], ids)  # place of each entry's node in that order
+    ranks = np.empty_like(ids)
+    ranks[order] = np.arange(len(ids)) - starts[order]  # the number of earlier entries of the same node
     most = int(ranks.max(initial=0)) + 1
     return ids * most + ranks, most
 

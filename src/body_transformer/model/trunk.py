@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from ..body.layout import Layout
+from ..body.layout import UNUSED, Layout
 from .config import PolicyConfig
 from .detokenizer import Detokenizer, SharedDetokenizer
 from .encoder import Encoder
@@ -20,6 +21,10 @@ from .normalizer import Normalizer, RunningStatistics
 from .tokenizer import SharedTokenizer, Tokenizer
 
 Precision = Literal["fp32", "tf32", "bf16"]
+MAX_PARAMETERS = 2**28
+"""Largest number of parameters of a policy or critic: 1 GiB in single precision."""
+MAX_SLOTS = 2**24
+"""Largest product of the number of nodes and the entries of the node that has most."""
 
 
 class Trunk(nn.Module):
@@ -34,6 +39,7 @@ class Trunk(nn.Module):
     def __init__(self, layout: Layout, config: PolicyConfig, output_node_ids: Sequence[int]) -> None:
         """Build the parts; `output_node_ids` holds the node of each output."""
         super().__init__()
+        check_size(layout, config, len(output_node_ids))
         self.layout = layout
         self.config = config
         self.obs_dim = layout.obs_dim
@@ -85,6 +91,25 @@ def check_arguments(kind: str, layout: Layout, config: PolicyConfig | None) -> P
             f"{kind} takes a PolicyConfig; got {type(config).__name__}: write {kind}(layout, PolicyConfig(…))"
         )
     return config or PolicyConfig()
+
+
+def check_size(layout: Layout, config: PolicyConfig, num_outputs: int) -> None:
+    """Refuse a policy that is too large, by arithmetic alone: a wrong size in a file must not exhaust the memory."""
+    nodes, entries, embed, ff = layout.graph.num_nodes, layout.obs_dim, config.embed_dim, config.ff_dim
+    number = (nodes + entries) * embed
+    if config.architecture.encoder == "mlp":
+        number += (2 * nodes * embed + config.mlp_dim) * config.mlp_dim + nodes * embed * num_outputs
+    else:
+        number += config.num_layers * (4 * embed + 2 * ff) * embed + (nodes + num_outputs) * embed
+    if number > MAX_PARAMETERS:
+        raise ValueError(f"a policy may have at most {MAX_PARAMETERS:,} parameters; this one has about {number:,}")
+    owners = (layout.obs_node_ids, layout.action_node_ids)
+    largest = max(int(np.bincount(ids[ids != UNUSED], minlength=1).max()) for ids in owners)
+    if nodes * largest > MAX_SLOTS:
+        raise ValueError(
+            f"nodes are padded to the entries of the node that has most: {nodes:,} nodes x {largest:,} entries; "
+            f"the limit is {MAX_SLOTS:,}"
+        )
 
 
 def build_tokenizer(layout: Layout, config: PolicyConfig) -> nn.Module:
