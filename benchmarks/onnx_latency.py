@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 
 from body_transformer.bench.clocks import take_turns
-from body_transformer.deploy.policy import open_session
+from body_transformer.deploy.session import open_session
 
 
 def main() -> None:

@@ -16,8 +16,9 @@ from body_transformer.deploy import rewrite as rewrite_module
 from body_transformer.deploy.contract import Contract
 from body_transformer.deploy.export import LARGE, Trained, check_vectors, export, find_trained
 from body_transformer.deploy.onnx_file import to_onnx
-from body_transformer.deploy.policy import TOLERANCE, OnnxPolicy, check_agreement, deviation, open_session
+from body_transformer.deploy.policy import TOLERANCE, OnnxPolicy, check_agreement, deviation
 from body_transformer.deploy.rewrite import rewritten
+from body_transformer.deploy.session import open_session
 from body_transformer.experiment import experiment_names, load_experiment
 from body_transformer.model.variants import VARIANTS
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..deploy.onnx_file import frozen, to_onnx
-from ..deploy.policy import INPUT, OUTPUT, open_session
+from ..deploy.session import INPUT, OUTPUT, open_session
 from ..experiment import load_experiment
 from ..model.policy import Policy
 from .clocks import Effort, Step, warm_up

@@ -28,6 +28,8 @@ from ..schema import build, json_digest, json_text, plain, shown
 from .control import JOINT_SOURCES, ContractTerm, Control, Environment
 from .limits import Hardware, hardware_of
 
+MAX_BYTES = 2**28
+"""Largest file of an export that is read: a network with 67 million weights, slower than any robot's period."""
 FIXED = ("kind", "hz", "joints", "scale", "offset", "clip", "torque_clip", "default_pose")
 """Parts of the control that cannot be edited, as the observation cannot."""
 TUNABLE = ("kp", "kd", "position_limits", "velocity_limits", "torque_limits", "filter", "command")
@@ -243,8 +245,11 @@ class Contract:
 
 
 def _read(file: Path, sha256: str) -> bytes:
-    """Return a file's content; refuse another content than that of the export."""
-    content = file.read_bytes()
+    """Return a file's content; refuse another content than that of the export, and a file beyond MAX_BYTES."""
+    with file.open("rb") as stream:
+        content = stream.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"{str(file)!r} has {file.stat().st_size} bytes; at most {MAX_BYTES} are read")
     if hashlib.sha256(content).hexdigest() != sha256:
         raise ValueError(
             f"{str(file)!r} is not the file that {DESCRIPTION} was written with: truncated, changed or swapped"

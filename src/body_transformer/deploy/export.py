@@ -26,7 +26,8 @@ from .config import Sections, contract_sections, unsourced
 from .contract import Checks, Contract, TrainingRecord
 from .control import Control
 from .onnx_file import Exporter, frozen, to_onnx
-from .policy import INPUT, OUTPUT, TOLERANCE, OnnxPolicy, check_agreement, deviation, open_session
+from .policy import TOLERANCE, OnnxPolicy, check_agreement, deviation
+from .session import INPUT, OUTPUT, open_session
 
 NUM_RANDOM = 8
 MARGIN = 4

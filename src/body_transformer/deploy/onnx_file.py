@@ -16,8 +16,8 @@ import torch
 
 from ..errors import import_extra
 from ..model.policy import Policy
-from .policy import INPUT, OUTPUT
 from .rewrite import rewritten
+from .session import INPUT, OUTPUT
 
 Exporter = Literal["torchscript", "dynamo"]
 _OPTIONS: dict[Exporter, dict[str, Any]] = {

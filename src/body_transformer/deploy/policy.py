@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,8 @@ from numpy.typing import NDArray
 
 from ..policy_folder import MODEL
 from .contract import Contract
+from .session import INPUT, OUTPUT, open_session, try_session
 
-INPUT, OUTPUT = "obs", "actions"
 TOLERANCE = 1e-5
 """Largest `deviation` between ONNX and PyTorch that is accepted."""
 
@@ -24,7 +23,10 @@ class OnnxPolicy:
         """Load an exported policy; refuse an incomplete one and, if `verify`, one that fails its check vectors."""
         self.contract = contract = Contract.read(source)
         # the bytes that were hashed are the bytes that run: the file is read once
-        self._session = open_session(contract.model(source), os.fspath(source), batch=1)
+        model, folder = contract.model(source), os.fspath(source)
+        if verify:
+            try_session(model, folder, contract.obs_dim)
+        self._session = open_session(model, folder, batch=1)
         _check_ports(self._session, contract)
         self._obs = np.zeros((1, contract.obs_dim), np.float32)
         self._actions = np.zeros((1, contract.action_dim), np.float32)
@@ -70,25 +72,6 @@ def check_agreement(actions: NDArray[np.float32], expected: NDArray[np.float32])
             f"{off[worst]:.1e}, allowed is {TOLERANCE:.0e}"
         )
     return float(off[worst])
-
-
-def open_session(model: bytes, folder: str, batch: int | None = None) -> Any:
-    """Return an ONNX Runtime session on one thread, for this batch size or for any."""
-    try:
-        onnxruntime: Any = import_module("onnxruntime")
-    except ImportError:
-        raise ValueError("running an exported policy needs ONNX Runtime: pip install onnxruntime") from None
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # a robot's other cores have other work
-    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.log_severity_level = 3  # errors
-    options.enable_mem_reuse = False  # costs some kilobytes, 3 % faster
-    if batch is not None:
-        options.add_free_dimension_override_by_name("batch", batch)
-    try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime has a dozen kinds of errors, none public
-        raise ValueError(f"ONNX Runtime cannot load {MODEL} in {folder!r}: {error}") from None
 
 
 def _check_ports(session: Any, contract: Contract) -> None:
