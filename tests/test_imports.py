@@ -16,7 +16,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
 HEAVY = {"torch", "mujoco", "matplotlib", "jinja2", "imageio", "numpy", "scipy", "safetensors", "yaml", "tyro", "rich"}
 
-LEAVES = {"__version__", "documents", "errors", "files", "schema", "size_limits", "text"}
+LEAVES = {"__version__", "array_files", "documents", "errors", "files", "schema", "size_limits", "text"}
 """Top-level modules that every part may use."""
 SECTIONS = {"deploy.config", "deploy.control", "imitation.config", "rl.config"}
 """Sections of an experiment. They have their own rules, because the rest of their folders may import `experiment`."""
@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "text": set(),
     "schema": {"errors"},
     "size_limits": set(),
+    "array_files": {"size_limits"},
     "documents": {"errors", "schema", "size_limits"},
     "robots": set(),
     "pretrained": set(),
@@ -102,6 +103,7 @@ PACKAGES: dict[str, set[str]] = {
     "text": set(),
     "schema": set(),
     "size_limits": set(),
+    "array_files": {"numpy"},
     "documents": {"yaml"},
     "pretrained": set(),
     "policy_folder": set(),

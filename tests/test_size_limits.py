@@ -2,7 +2,7 @@
 
 import pytest
 
-from body_transformer.size_limits import VARIABLE, check_memory, gib, max_read_bytes, read_at_most
+from body_transformer.size_limits import VARIABLE, check_memory, max_read_bytes, read_at_most, size_text
 
 
 def test_a_small_file_may_take_half_a_gib_and_a_large_one_four_times_its_size(monkeypatch):
@@ -33,7 +33,12 @@ def test_sizes_beyond_every_integer_type_are_refused_exactly(num_bytes):
 
 
 def test_sizes_are_readable():
-    assert [gib(n) for n in (17, 5 * 2**20, 3 * 2**30, 5000 * 2**30)] == ["17 bytes", "5 MiB", "3 GiB", "5,000 GiB"]
+    assert [size_text(n) for n in (17, 5 * 2**20, 3 * 2**30, 5000 * 2**30)] == [
+        "17 bytes",
+        "5 MiB",
+        "3 GiB",
+        "5,000 GiB",
+    ]
 
 
 def test_a_file_of_exactly_the_limit_is_read(tmp_path):

@@ -35,8 +35,8 @@ def check_memory(what: str, num_bytes: int, file_bytes: int = 0) -> None:
     if num_bytes > limit:
         needed = -(-num_bytes // 2**30) if num_bytes < 2**50 else "GIB"
         raise ValueError(
-            f"{what} would take {gib(num_bytes)} of memory; the limit is {gib(limit)}. If you trust the file, raise it "
-            f"with the environment variable {VARIABLE}={needed}"
+            f"{what} would take {size_text(num_bytes)} of memory; the limit is {size_text(limit)}. "
+            f"If you trust the file, raise it with the environment variable {VARIABLE}={needed}"
         )
 
 
@@ -50,7 +50,7 @@ def read_at_most(file: Path, limit: int, what: str) -> bytes:
     return content
 
 
-def gib(num_bytes: int) -> str:
+def size_text(num_bytes: int) -> str:
     """Return `8.7 GiB`, or the exact number if it is below a MiB; a number of any size is allowed."""
     if num_bytes < 2**20:
         return f"{num_bytes:,} bytes"

@@ -16,9 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..array_files import ArrayArchive
+from ..documents import read_json
 from ..errors import listing
 from ..files import atomic_write, digest, sync
 from ..schema import build, plain
+from ..size_limits import MAX_JSON_BYTES
 from .control import Filter
 from .log import BAD_SHAPE, NO_STATE, Event, columns
 from .observation import JointOrder
@@ -149,14 +152,14 @@ class SavedLog:
             if not (folder / name).is_file():
                 raise FileNotFoundError(f"no log in {str(folder)!r}: {name} is missing")
         try:
-            content = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+            content = read_json(folder / DESCRIPTION, strict=False, max_bytes=4 * MAX_JSON_BYTES)
             _check_format(content)
             if content.get(DIGEST) not in (None, digest(folder / ARRAYS)):
                 raise ValueError(f"{ARRAYS} is not the one that {DESCRIPTION} describes")
             known = {item.name for item in fields(LogDescription)}
             description = build(LogDescription, {key: value for key, value in content.items() if key in known})
-            with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
-                rows = {name: arrays[name] for name in arrays.files}
+            with ArrayArchive(folder / ARRAYS) as arrays:
+                rows = {name: arrays[name] for name in arrays}
             rows.setdefault(NEW_COLUMN, np.zeros((description.kept_ticks, 3)))
             _check_rows(rows, description)
         except _BROKEN as error:

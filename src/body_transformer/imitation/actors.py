@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from ..array_files import ArrayArchive
 from ..errors import listing
 from ..policy_folder import KINDS
 from .episodes import Floats
-from .readers.files import naming, open_npz
+from .readers.files import naming
 from .tasks.base import Act
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ SHAPES = {
 
 def load_dapg(path: str | os.PathLike[str]) -> Actor:
     """Read a DAPG expert from an .npz file that has exactly the arrays of `SHAPES`."""
-    with naming(f"{os.fspath(path)}: not a DAPG policy"), open_npz(path) as archive:
+    with naming(f"{os.fspath(path)}: not a DAPG policy"), ArrayArchive(path) as archive:
         return dapg_actor({name: np.asarray(archive[name]) for name in archive})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -11,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
-import numpy as np
 import yaml
 
+from ..array_files import ArrayArchive
 from ..errors import install, listing, unknown
 from ..schema import build
+from ..size_limits import check_memory
 
 if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnvCfg
@@ -200,9 +202,11 @@ def _set_motion(name: str, cfg: ManagerBasedRlEnvCfg, motion: str | None) -> Non
 def _check_motion(file: str) -> None:
     """Raise ValueError for a file that is not a motion; mjlab would read it only after a run has begun."""
     try:
-        with np.load(file, allow_pickle=False) as data:
-            lengths = {name: len(data[name]) for name in MOTION}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile) as error:
+        with ArrayArchive(file) as data:
+            headers = {name: data.header(name) for name in MOTION}
+        check_memory("the motion", sum(one.num_bytes for one in headers.values()), Path(file).stat().st_size)
+        lengths = {name: one.shape[0] for name, one in headers.items()}
+    except (OSError, ValueError, KeyError, IndexError, EOFError, BadZipFile, zlib.error) as error:
         raise ValueError(f"{file!r} is not a motion as mjlab's csv_to_npz writes it: {error}") from None
     if len(set(lengths.values())) > 1 or 0 in lengths.values():
         raise ValueError(f"{file!r} is not a motion: its arrays have different lengths, or none: {lengths}")

@@ -8,10 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tokenize import TokenError
-from zipfile import BadZipFile, is_zipfile
-
-import numpy as np
-from numpy.lib.npyio import NpzFile
+from zipfile import BadZipFile
 
 DAMAGE = (
     ValueError,
@@ -57,13 +54,3 @@ class FileStamps:
     def _stamp(path: Path) -> tuple[int, int]:
         stat = path.stat()
         return stat.st_size, stat.st_mtime_ns
-
-
-def open_npz(path: str | os.PathLike[str]) -> NpzFile:
-    """Open an .npz archive, which reads each array on access; arrays of Python objects are never loaded."""
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"{os.fspath(path)}: no such file")
-    if not is_zipfile(path):  # NumPy's own message explains how to load a pickle
-        raise ValueError("not an npz file (a zip archive), or truncated")
-    archive: NpzFile = np.load(path, allow_pickle=False)
-    return archive

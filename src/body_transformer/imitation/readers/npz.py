@@ -16,11 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...array_files import ArrayArchive, map_array
 from ...body.layout import Layout
 from ...errors import listing
 from ...files import atomic_write
+from ...size_limits import check_memory
 from ..episodes import EpisodeInfo, Episodes, Steps
-from .files import FileStamps, naming, open_npz
+from .files import FileStamps, naming
 from .stored import FLAT, StoredShapes, first_shapes
 from .terms import check_matrix, check_split, check_terms, join_terms, term_keys
 
@@ -44,7 +46,14 @@ class CheckedArrays:
 def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | str | None = None) -> Episodes:
     """Open a file, or all files of a folder; `obs_keys` maps terms to arrays of other names."""
     keys = term_keys(layout, obs_keys)
-    return NpzEpisodes(layout, [_open(one, layout, keys) for one in _parts(Path(data).expanduser())], keys)
+    parts, num_bytes, file_bytes = [], 0, 0
+    for path in _parts(Path(data).expanduser()):
+        parts.append(_open(path, layout, keys))
+        if path.is_file():  # the arrays of a folder stay on the disk
+            num_bytes += sum(array.nbytes for array in parts[-1].arrays.values())
+            file_bytes += path.stat().st_size
+            check_memory(data, num_bytes, file_bytes)
+    return NpzEpisodes(layout, parts, keys)
 
 
 def stored_shapes(data: str) -> StoredShapes:
@@ -54,15 +63,16 @@ def stored_shapes(data: str) -> StoredShapes:
     with _arrays(path) as (arrays, have):
         if "actions" not in have:
             raise ValueError(f"the array 'actions' is missing; have: {listing(have)}")
-        rows, *actions = arrays["actions"].shape
+        header = arrays.header if isinstance(arrays, ArrayArchive) else arrays.__getitem__
+        rows, *actions = header("actions").shape
         if "obs" in have:
-            return whole, {FLAT: arrays["obs"].shape[1:]}, tuple(actions)
-        loaded = {}
+            return whole, {FLAT: header("obs").shape[1:]}, tuple(actions)
+        found = {}
         for name in have:
             if name not in OWN:
                 with naming(name):
-                    loaded[name] = arrays[name]
-        return whole, first_shapes(loaded.items(), rows), tuple(actions)
+                    found[name] = header(name)
+        return whole, first_shapes(found.items(), rows), tuple(actions)
 
 
 def _parts(path: Path) -> list[Path]:
@@ -88,14 +98,13 @@ def _arrays(path: Path) -> Iterator[tuple[Arrays, list[str]]]:
             arrays = {file.stem: _map(file) for file in sorted(path.glob("*.npy"))}
             yield arrays, list(arrays)
         else:
-            with open_npz(path) as archive:
+            with ArrayArchive(path) as archive:
                 yield archive, archive.files
 
 
 def _map(file: Path) -> npt.NDArray[Any]:
     with naming(file):
-        array: npt.NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
-        return array
+        return map_array(file)
 
 
 def _check(path: Path, arrays: Arrays, have: list[str], layout: Layout, keys: Mapping[str, str]) -> CheckedArrays:

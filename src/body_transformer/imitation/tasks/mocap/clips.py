@@ -22,10 +22,11 @@ import numpy as np
 import tyro
 from rich.progress import Progress
 
+from ....array_files import ArrayArchive
 from ....documents import read_json
 from ....errors import import_extra, listing, unknown
 from ....files import atomic_write
-from ...readers.files import naming, open_npz
+from ...readers.files import naming
 from .snippets import SHORTEST, read_clip_list
 
 h5py = import_extra("h5py", "imitation")
@@ -65,7 +66,7 @@ class MotionSource:
         """Check that the files can be read; `meta` is a JSON file with `joint_names` and `dt`."""
         path = Path(path)
         with naming(path):
-            open_npz(path).close()
+            ArrayArchive(path).close()
         if meta is None:
             return cls(path)
         try:
@@ -76,12 +77,12 @@ class MotionSource:
 
     def names(self) -> list[str]:
         """Return the names of all clips."""
-        with open_npz(self.path) as archive:
+        with ArrayArchive(self.path) as archive:
             return sorted(archive)
 
     def read(self, name: str) -> Any:
         """Read a clip, [T, 63]."""
-        with naming(f"{self.path}: clip {name!r}"), open_npz(self.path) as archive:
+        with naming(f"{self.path}: clip {name!r}"), ArrayArchive(self.path) as archive:
             motion = np.asarray(archive[name])
             if motion.ndim != 2 or motion.shape[1] != 63 or motion.dtype.kind != "f":
                 raise ValueError(f"must be floats [T, 63]; got {motion.dtype} {list(motion.shape)}")
