@@ -27,6 +27,15 @@ if not torch.cuda.is_available() and find_spec("triton"):
     triton_interpreter.use()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kills", type=int, default=3, help="kills per training by PPO; from 20 on, of every task")
+
+
+@pytest.fixture(scope="session")
+def kills(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--kills"))
+
+
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     """Make the random numbers of a test independent of the tests before it."""

@@ -114,7 +114,8 @@ def test_a_deterministic_policy_cannot_be_sampled(capsys: pytest.CaptureFixture[
     assert "is deterministic and has no noise" in capsys.readouterr().err
 
 
-def test_ctrl_c_leaves_no_dataset_and_no_simulator(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_signal_leaves_no_dataset_and_no_simulator(tmp_path: Path, number: signal.Signals) -> None:
     expert = save_expert(tmp_path / "expert.npz")
     out = tmp_path / "sets" / "one"
     command = [sys.executable, "-m", "body_transformer.cli.main", "collect", "adroit-door", "--policy", str(expert)]
@@ -132,11 +133,11 @@ def test_ctrl_c_leaves_no_dataset_and_no_simulator(tmp_path: Path) -> None:
         while not list(out.parent.glob(".one.*/main_data.hdf5")) and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(1.0)
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, number)
         output, errors = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert output == ""
     assert errors.endswith("bot collect: stopped\n")
     assert "Traceback" not in errors

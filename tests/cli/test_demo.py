@@ -88,7 +88,7 @@ def test_a_stop_signal_stops_the_runs_after_they_write_checkpoints(folder, tmp_p
         _, words = process.communicate(timeout=90)
     finally:
         process.terminate()
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert "stopped" in words
     assert list((run / "checkpoints").glob("[0-9]*"))
     with pytest.raises(ProcessLookupError):

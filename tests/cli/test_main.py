@@ -1,5 +1,7 @@
 """`bot` itself: help, version, unknown verbs, errors as one sentence."""
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -66,6 +68,18 @@ def test_an_interrupt_prints_stopped_and_gives_the_usual_status(
     monkeypatch.setattr("body_transformer.cli.list.main", interrupted)
     assert main(["list"]) == 130
     assert capsys.readouterr().err == "bot list: stopped\n"
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stop_signal_gives_the_usual_status_in_every_command_but_deploy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: signal.Signals, status: int
+) -> None:
+    before = signal.getsignal(number)
+    for verb in sorted(VERBS.keys() - {"deploy"}):
+        monkeypatch.setattr(f"body_transformer.cli.{verb}.main", lambda args: os.kill(os.getpid(), number))
+        assert main([verb]) == status
+        assert capsys.readouterr().err == f"bot {verb}: stopped\n"
+    assert signal.getsignal(number) is before
 
 
 def test_a_package_that_is_not_installed_is_named_in_one_sentence(

@@ -18,6 +18,8 @@ from body_transformer.experiment import load_experiment
 from body_transformer.imitation.config import ImitationConfig
 from body_transformer.imitation.train import learning_rate, total_steps
 
+from ..forks import forking, is_at_work
+
 LAYOUT = load_experiment("demo").layout()
 SMALL = ["--policy.num-layers", "1", "--policy.embed-dim", "8", "--policy.ff-dim", "8"]
 FINAL_FILES = ("policy.safetensors", "policy.json", "training_state.safetensors", "training_state.json")
@@ -52,58 +54,11 @@ def losses(run: Path) -> list[tuple[int, float]]:
     return [(line["step"], line["train/loss"]) for line in lines]
 
 
-def is_at_work(run: Path, pid: int) -> bool:
-    lock = run / ".at_work"
-    return lock.exists() and lock.read_text().strip() == str(pid)
-
-
-FORKS = """
-import json, os, sys
-import torch.utils.tensorboard
-from body_transformer.cli import train
-from body_transformer.cli.main import main
-from body_transformer.imitation import actors, demonstrations, train
-
-for line in sys.stdin:
-    arguments, output = json.loads(line)
-    if not (pid := os.fork()):
-        file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(file, 1), os.dup2(file, 2)
-        sys.exit(main(arguments))
-    print(pid, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
-"""
-
-
-class Bot:
-    """Runs one `bot` command at a time, in a fork of a process that has imported everything."""
-
-    def __init__(self, output: Path) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # two threads would sum in another order
-        command = [sys.executable, "-c", FORKS]
-        self.parent = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-        )
-        self.output = output
-
-    def start(self, arguments: list[str]) -> int:
-        """Start a command and return the number of its process."""
-        print(json.dumps([arguments, str(self.output)]), file=self.parent.stdin)
-        return int(self.parent.stdout.readline())
-
-    def wait(self) -> tuple[int, str]:
-        """Return the exit status and the output."""
-        status = int(self.parent.stdout.readline())
-        return status, self.output.read_text()
-
-
 @pytest.fixture(scope="module")
 def bot(tmp_path_factory):
-    if not hasattr(os, "fork"):
-        pytest.skip("needs fork")
-    bot = Bot(tmp_path_factory.mktemp("bot") / "output.txt")
-    yield bot
-    bot.parent.communicate(timeout=60)
+    modules = ("cli.train", "imitation.actors", "imitation.demonstrations", "imitation.train")
+    with forking(tmp_path_factory.mktemp("bot") / "output.txt", modules) as bot:
+        yield bot
 
 
 def test_training_lowers_the_loss_and_logs_it(data, tmp_path):
@@ -157,7 +112,7 @@ def test_a_stop_signal_writes_a_checkpoint_and_explains_how_to_resume(bot, data,
     time.sleep(0.2)
     os.kill(pid, number)
     status, words = bot.wait()
-    assert status == 130, words
+    assert status == 128 + number, words
     assert "continue with --resume" in words
     assert newest_checkpoint(run).step > 0
 

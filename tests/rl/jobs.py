@@ -1,6 +1,7 @@
 """Small training runs on the CPU."""
 
 import json
+import shutil
 from contextlib import closing
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
 from body_transformer import Policy, PolicyConfig
+from body_transformer.checkpoint import newest_checkpoint
 from body_transformer.rl.config import RlConfig
 from body_transformer.rl.train import RlJob, TrainingLoop, train
 from body_transformer.run import Run
@@ -39,3 +41,24 @@ def started(job: RlJob, ranks: Ranks = Ranks()) -> closing[TrainingLoop]:  # noq
 
 def lines(folder) -> list[dict]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def check_exact_resume(folder, **settings) -> None:
+    """Check that a run which is resumed after two of four iterations has the checkpoint of an uninterrupted one."""
+    settings = {"num_steps_per_env": 16} | settings
+    with started(job(folder / "whole", 4, **settings)) as loop:
+        iterate(loop, 2)
+        shutil.copytree(folder / "whole", folder / "resumed", symlinks=True)
+        iterate(loop, 2)
+    with started(job(folder / "resumed", 4, resume=True, **settings)) as loop:
+        iterate(loop, 2)
+    expected, found = (newest_checkpoint(folder / name).state.tensors for name in ("whole", "resumed"))
+    assert found.keys() == expected.keys()
+    assert [name for name in expected if not found[name].equal(expected[name])] == []
+
+
+def iterate(loop: TrainingLoop, count: int) -> None:
+    """Take some iterations, then write a checkpoint."""
+    for _ in range(count):
+        loop.iterate(None)
+    loop.save()

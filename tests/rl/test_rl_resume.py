@@ -10,11 +10,13 @@ pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 
 from body_transformer.checkpoint import newest_checkpoint
 from body_transformer.rl.envs.fast import FastEnv
+from body_transformer.rl.episode_state import episode_state
 from body_transformer.rl.train import TrainingLoop
+from body_transformer.training.random_state import random_state
 from body_transformer.training.ranks import Ranks
 from body_transformer.training.stopping import StopRequest
 
-from .jobs import SMALL, job, lines, run, started
+from .jobs import SMALL, check_exact_resume, job, lines, run, started
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +47,10 @@ def test_a_resumed_run_continues_its_steps_its_log_and_its_optimizer(folder):
 def test_a_resumed_run_restores_everything_that_was_saved(folder):
     saved = newest_checkpoint(folder).state
     with started(job(folder, 3, resume=True)) as loop:
-        assert torch.equal(torch.get_rng_state(), saved.tensors["random.cpu"])
         ppo = loop.learner.ppo
         found = ppo.training_state()
-        assert saved.tensors.keys() == found.keys() | {"random.cpu"}
+        found |= episode_state(loop.collector) | random_state("cpu")
+        assert saved.tensors.keys() == found.keys()
         for name, value in found.items():
             torch.testing.assert_close(value, saved.tensors[name], rtol=0, atol=0, msg=name)
         assert float(ppo.learning_rate) != pytest.approx(loop.config.learning_rate), "the learning rate has changed"
@@ -57,8 +59,34 @@ def test_a_resumed_run_restores_everything_that_was_saved(folder):
         assert loop.env.common_step_counter == saved.values["common_step_counter"]
 
 
+EXACT = {
+    "humanoid-mod": {},
+    "humanoid-hill": {},
+    "humanoid-board": {"options": {"privileged_critic": "true"}},
+    "a1-walk": {"options": {"latency": "[0, 4]", "push_every_s": "0.1"}},
+    "mjlab:Mjlab-Cartpole-Balance": {"random_initial_step": True},
+    "mjlab:Mjlab-Velocity-Flat-Unitree-Go1": {"random_initial_step": True},
+}
+
+
+@pytest.mark.parametrize("task", EXACT)
+def test_a_resumed_run_ends_in_the_state_of_an_uninterrupted_one(tmp_path, task):
+    check_exact_resume(tmp_path, task=task, **EXACT[task])
+
+
+def test_a_run_with_a_checkpoint_without_episodes_continues_in_new_ones_and_says_so(folder, monkeypatch):
+    monkeypatch.setattr(FastEnv, "episode_state", lambda env: {})
+    with (
+        pytest.warns(UserWarning, match=r"continues in new episodes.*checkpoints/2 was read, but it has no states of"),
+        started(job(folder, 3, resume=True)) as loop,
+    ):
+        assert loop.env.episode_length_buf.tolist() == [0] * 4
+
+
 def test_robots_of_a_resumed_run_start_on_the_saved_terrain_levels(tmp_path, monkeypatch):
+    """The checkpoint is an older one, without the states of episodes."""
     folder, put = tmp_path / "run", []
+    monkeypatch.setattr(FastEnv, "episode_state", lambda env: {})
 
     def restore(env, tensors):
         put.append(tensors["terrain_levels"].tolist())
@@ -86,7 +114,8 @@ def test_a_run_with_a_fixed_deviation_can_be_resumed(tmp_path, std_type):
 
 
 def test_the_count_of_steps_stays_right_if_a_run_is_resumed_with_more_robots(folder):
-    run(job(folder, 3, resume=True, num_envs=8))
+    with pytest.warns(UserWarning, match="its states of episodes do not fit this run"):
+        run(job(folder, 3, resume=True, num_envs=8))
     assert [line["env_steps"] for line in lines(folder)] == [16, 32, 32, 64, 64]
 
 

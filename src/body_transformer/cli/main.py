@@ -1,10 +1,11 @@
 """`bot VERB …`: find the module of a verb and run it."""
 
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,10 @@ VERBS = {
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run a command and return its exit status: 0 for success, 1 for an error, 2 for a wrong command line."""
+    """Run a command and return its exit status.
+
+    It is 0 for success, 1 for an error, 2 for a wrong command line, 130 after Ctrl-C and 143 after SIGTERM.
+    """
     if sys.stdout is None:  # the shell closed it
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, for as long as the program runs
     if sys.stderr is None:
@@ -61,7 +65,7 @@ def _run(args: list[str]) -> int:
         print(f"bot: {unknown('command', verb, VERBS)}", file=sys.stderr)
         return 2
     try:
-        with _plain_warnings(verb):
+        with _plain_warnings(verb), _stop_signals(verb):
             import_module(f".{verb}", __package__).main(rest)
     except BrokenPipeError:
         raise
@@ -75,8 +79,17 @@ def _run(args: list[str]) -> int:
         return 1
     except KeyboardInterrupt as stop:
         complain(f"bot {verb}: {stop}" if stop.args else f"bot {verb}: stopped")
-        return 130
+        return 128 + int(getattr(stop, "number", signal.SIGINT))
     return 0
+
+
+def _stop_signals(verb: str) -> AbstractContextManager[None]:
+    """Return the context in which Ctrl-C and SIGTERM end a command; on a robot they are the emergency stop instead."""
+    if verb == "deploy":
+        return nullcontext()
+    from ..training.stopping import stopped_by_signals
+
+    return stopped_by_signals()
 
 
 def _missing(package: str) -> str:

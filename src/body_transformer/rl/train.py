@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from ..body.compare import check_same
 from ..checkpoint import Checkpoint, TrainingState, newest_checkpoint, save_checkpoint
@@ -19,9 +19,11 @@ from ..model.policy import Policy
 from ..run import EVALUATION, Run
 from ..training.evaluation import Summary, to_metrics, write_evaluation
 from ..training.progress import Progress
+from ..training.random_state import random_state, restore_random_state
 from ..training.ranks import Ranks, derived_seed
 from ..training.stopping import Saver, StopRequest
 from .config import RlConfig
+from .episode_state import continue_episodes, episode_state
 from .evaluate import cuda_graphed, rollouts
 from .finite import FiniteCheck
 from .learner import Learner
@@ -82,9 +84,8 @@ class TrainingLoop:
         self.eval_policy = cuda_graphed(self.learner.actor, self.learner.groups["actor"], job.device)
         self.iteration, self.env_steps, self.elapsed_s = 0, 0, 0.0
         checkpoint = newest_checkpoint(job.run.folder) if job.resume else None
-        if checkpoint:
-            self._restore(checkpoint)
-        if self.config.random_initial_step:
+        is_continued = checkpoint is not None and self._restore(checkpoint)
+        if self.config.random_initial_step and not is_continued:
             env.episode_length_buf = torch.randint_like(env.episode_length_buf, int(env.max_episode_length))
 
     def _make_env(self, num_envs: int, seed: int, play: bool = False) -> FastEnv | MjlabEnv:
@@ -115,6 +116,7 @@ class TrainingLoop:
                 saver.after(self.iteration, stop, self.job.device)
             if self.iteration > start:  # otherwise the checkpoint is unchanged, and other processes may read it
                 self.save()
+            stop.end(f"; {saver.advice}")
             self.finish(log)
         finally:
             if log is not None:
@@ -199,13 +201,15 @@ class TrainingLoop:
         learned = self.learner.ppo.training_state()
         self.check.check_weights(learned, self.iteration)
         tensors = {**learned, **random_state(self.job.device), **self.env.training_state()}
+        tensors |= episode_state(self.collector)
         values = {"iteration": self.iteration, "env_steps": self.env_steps, "elapsed_s": self.elapsed_s}
         values["common_step_counter"] = int(self.env.common_step_counter)
         state = TrainingState(tensors, values)
         policy = self.learner.policy()
         save_checkpoint(self.job.run.folder, self.iteration, policy, state, self.config.keep_checkpoints)
 
-    def _restore(self, checkpoint: Checkpoint) -> None:
+    def _restore(self, checkpoint: Checkpoint) -> bool:
+        """Continue from a checkpoint; return whether its episodes continue, too."""
         check_same(checkpoint.policy.layout, self.learner.layouts["actor"].layout, ("checkpoint", "task"))
         values, tensors = checkpoint.state.values, checkpoint.state.tensors
         self.iteration, self.elapsed_s = values["iteration"], values["elapsed_s"]
@@ -216,22 +220,13 @@ class TrainingLoop:
         if self.env.restore(tensors):  # before the step counter is set, because mjlab's curricula skip step 0
             self.collector.reset()
         self.env.common_step_counter = values["common_step_counter"]
+        several = f"it has the episodes of one of {self.ranks.size} processes" if self.ranks.size > 1 else ""
+        why = several or continue_episodes(self.collector, tensors)
+        if why and self.ranks.is_first:
+            begin = "the run continues in new episodes, unlike an uninterrupted one"
+            warnings.warn(f"{begin}: {checkpoint.path} was read, but {why}", stacklevel=2)
         if self.ranks.is_first:
             restore_random_state(tensors, self.job.device)
         else:  # the saved state is that of the first process; shared, all processes would draw the same actions
             torch.manual_seed(derived_seed(self.job.seed, self.ranks.rank, self.iteration))
-
-
-def random_state(device: str) -> dict[str, Tensor]:
-    """Return the states of the random number generators."""
-    state = {"random.cpu": torch.get_rng_state()}
-    if torch.device(device).type == "cuda":
-        state["random.cuda"] = torch.cuda.get_rng_state(device)
-    return state
-
-
-def restore_random_state(tensors: Mapping[str, Tensor], device: str) -> None:
-    """Set the random number generators to saved states."""
-    torch.set_rng_state(tensors["random.cpu"])
-    if "random.cuda" in tensors and torch.device(device).type == "cuda":
-        torch.cuda.set_rng_state(tensors["random.cuda"], device)
+        return not why

@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,7 +79,7 @@ def run_all(
     threads = str(max(1, (os.cpu_count() or 1) // num_jobs))
     running: dict[Planned, subprocess.Popen[bytes] | None] = {}  # None: a process of another command
     failures: list[str] = []
-    with _bars(console) as bars, _sigterm_as_ctrl_c():
+    with _bars(console) as bars:
         tasks = {job: bars.add_task(job.label, total=1.0, note="waiting") for job in waiting}
         try:
             while waiting or running:
@@ -105,16 +104,6 @@ def run_all(
             _stop([process for process in running.values() if process])
     if failures:
         raise ValueError("; ".join(failures))
-
-
-@contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """Treat SIGTERM as Ctrl-C, so that the runs are stopped either way."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _start(job: Planned, threads: str) -> subprocess.Popen[bytes]:

@@ -84,7 +84,7 @@ def test_a_stop_signal_to_the_whole_group_spares_the_simulators(demonstrations, 
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGTERM)
     _, words = process.communicate(timeout=120)
-    assert (process.returncode, "continue with --resume" in words) == (130, True), words
+    assert (process.returncode, "continue with --resume" in words) == (143, True), words
     assert newest_checkpoint(run).step > 0
 
 

@@ -17,6 +17,8 @@ from body_transformer.rl.infer_layout import infer_layout
 from body_transformer.rl.registry import make_env, make_env_cfg, with_absolute_paths
 from body_transformer.run import Run
 
+from ..jobs import check_exact_resume
+
 SMALL = ["--policy.mlp-dim", "16", "--policy.embed-dim", "8", "--cpu", "--quiet"]
 QUICK = ["--rl.num-envs", "4", "--rl.num-steps-per-env", "4", "--rl.num-mini-batches", "2", "--rl.eval-episodes", "2"]
 
@@ -63,6 +65,10 @@ def test_a_resumed_run_continues_with_the_sampling_statistics(run, tmp_path):
         expected = expected * 0.999 + 4
     assert sums[1] == pytest.approx(expected)
     assert Run.open(resumed).is_evaluated
+
+
+def test_a_resumed_run_ends_in_the_state_of_an_uninterrupted_one(tmp_path, options):
+    check_exact_resume(tmp_path, task="mocap-expert", options=options)
 
 
 def test_a_resume_on_other_clips_is_refused(run, tmp_path, options, capsys):

@@ -217,6 +217,9 @@ class A1s(TaskRobots[A1State]):
             total.masked_fill_(fresh, 0)
         self._read_joints()
 
+    def episode_state(self) -> dict[str, Tensor]:
+        return super().episode_state() | self.starts.state() | {"targets": self.targets}
+
     def prepare_model(self, model: mujoco.MjModel) -> None:
         """Compute the fields of each robot's model."""
         self._model_fields = self.state.parameters.model_fields(model)

@@ -15,6 +15,7 @@ from ...training.cuda_graphs import CudaGraphed
 from .interface import RlEnv
 from .mjlab import env_cfg, task_of, terms_of
 from .terms import TaskTerms
+from .world import STATE
 
 Part = Callable[[], tuple[Tensor, ...]]
 """A part of a step, recorded or not."""
@@ -54,6 +55,13 @@ class FastEnv(ManagerBasedRlEnv, RlEnv):
             self.post_physics = partial(self._post_physics, recorder(self._outcome), recorder(self._observe))
         else:
             self.post_physics = recorder(partial(self._post_physics, self._outcome, self._observe))
+
+    def episode_state(self) -> dict[str, Tensor]:
+        """Return the simulator's state, the steps so far, and the state of the robots."""
+        world = self.terms.world
+        simulated = {name: getattr(world, name) for name in (*STATE, "ctrl")}
+        own = {"steps": self.episode_length_buf, **self.robots.episode_state()}
+        return {name: value for name, value in (simulated | own).items() if value.numel()}
 
     def final_state(self) -> dict[str, Tensor]:
         """Return qpos and qvel after the last step's physics; where `non_finite`, after the step that broke them."""

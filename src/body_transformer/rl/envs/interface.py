@@ -82,6 +82,19 @@ class RlEnv(Protocol):
         """Return qpos [B, nq] and qvel [B, nv], where possible from before the resets of the last step."""
         return {}
 
+    def episode_state(self) -> dict[str, Tensor]:
+        """Return the tensors that running episodes continue from, by name."""
+        return {}
+
+    def continue_episodes(self, tensors: Mapping[str, Tensor]) -> str:
+        """Continue from the tensors that `episode_state` returned; return why that is impossible, or nothing."""
+        own = self.episode_state()
+        if why := misfit(own, tensors):
+            return why
+        for name, value in own.items():
+            value.copy_(tensors[name])
+        return ""
+
     def training_state(self) -> dict[str, Tensor]:
         """Return the tensors that a checkpoint of a training holds beside the policy's, by name."""
         return {} if self.terms is None else self.terms.robots.training_state()
@@ -95,3 +108,11 @@ class RlEnv(Protocol):
             raise ValueError(f"the checkpoint's training state lacks {listing(missing)}")
         self.terms.robots.restore(tensors)
         return True
+
+
+def misfit(own: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> str:
+    """Return why an environment with the tensors `own` cannot take over saved ones; empty if it can."""
+    if not own or not saved:
+        return "it has no states of episodes"
+    differing = [name for name in own if name not in saved or saved[name].shape != own[name].shape]
+    return f"its states of episodes do not fit this run ({listing(differing)})" if differing else ""

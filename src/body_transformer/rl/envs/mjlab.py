@@ -19,7 +19,8 @@ from mjlab.sim import MujocoCfg, SimulationCfg
 from mjlab.utils.noise import UniformNoiseCfg
 from torch import Tensor
 
-from .interface import RlEnv
+from .interface import RlEnv, misfit
+from .mjlab_state import held_state, put_held_state, simulator_state
 from .terms import ObservationTerm, RewardTerm, RlTask, TaskTerms
 from .world import World
 
@@ -203,8 +204,8 @@ def _restart(env: ManagerBasedRlEnv, env_ids: Tensor) -> None:
 # -- mjlab's own tasks -------------------------------------------------------------------------------------------------
 
 
-LEVELS = "terrain_levels"
-"""Name of the terrain levels in a checkpoint."""
+LEVELS, HELD, CURRICULUM = "terrain_levels", "held.", "curriculum_step"
+"""Names in a checkpoint: terrain levels, the prefix of what mjlab's objects hold, and the curricula's last step."""
 
 
 class MjlabEnv(ManagerBasedRlEnv, RlEnv):
@@ -217,6 +218,30 @@ class MjlabEnv(ManagerBasedRlEnv, RlEnv):
     def step(self, action: Tensor) -> VecEnvStepReturn:
         limit = self.clip_actions
         return super().step(action if limit is None else action.clamp(-limit, limit))
+
+    def _reset_idx(self, env_ids: Tensor | None = None) -> None:
+        self._curriculum_step = self.common_step_counter
+        super()._reset_idx(env_ids)
+
+    def episode_state(self) -> dict[str, Tensor]:
+        """Return the simulator's memory, all that mjlab's objects hold, and the step of the last curricula."""
+        held = {f"{HELD}{path}": value for path, value in held_state(self).items()}
+        return {**simulator_state(self), **held, CURRICULUM: torch.tensor(self._curriculum_step)}
+
+    def continue_episodes(self, tensors: Mapping[str, Tensor]) -> str:
+        """Continue from the tensors that `episode_state` returned; return why that is impossible, or nothing."""
+        simulated = simulator_state(self)
+        if why := misfit(simulated, tensors):
+            return why
+        step, self.common_step_counter = self.common_step_counter, int(tensors[CURRICULUM])
+        self.reset()  # applies the curricula of that step to the settings of the terms
+        self.common_step_counter = step
+        for name, value in simulated.items():
+            value.copy_(tensors[name])
+        self.sim.forward()
+        self.sim.sense()
+        put_held_state(self, {name.removeprefix(HELD): value for name, value in tensors.items()})
+        return ""
 
     def final_state(self) -> dict[str, Tensor]:
         """Return the current qpos and qvel: mjlab keeps none from before a reset."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import reduce
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import mujoco
 import numpy as np
@@ -187,6 +187,15 @@ class TaskRobots(ABC, Generic[S]):
 
     def push(self) -> None:
         """Disturb the robots between two control steps."""
+
+    def episode_state(self) -> dict[str, Tensor]:
+        """Return the tensors, beside the simulator's, that running episodes continue from; copying into them sets them.
+
+        By default, these are the tensors of `state`. Some are the simulator's memory.
+        """
+        state: Any = self.state
+        found = {item.name: getattr(state, item.name) for item in fields(state)}
+        return {name: value for name, value in found.items() if isinstance(value, Tensor)}
 
     def training_state(self) -> dict[str, Tensor]:
         """Return the tensors that a checkpoint of a training holds beside the policy's, as "task.NAME"."""

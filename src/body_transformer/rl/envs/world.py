@@ -165,6 +165,10 @@ class Starts:
         self.first.copy_(torch.randint(len(self.qpos), self.first.shape, generator=generator))
         self.episodes.fill_(-1)
 
+    def state(self) -> dict[str, Tensor]:
+        """Return the tensors that say which start comes next in each environment."""
+        return {"first_start": self.first, "episode": self.episodes}
+
     def next(self, fresh: Tensor) -> tuple[Tensor, ...]:
         """Count a new episode where `fresh` [B, bool] and return the start of each current episode, [B, …] each."""
         self.episodes.add_(fresh)

@@ -113,6 +113,12 @@ class LimbPlanes(FeelerPlanes):
         self._age = torch.zeros(world.num_envs, dtype=torch.long, device=world.device)
         """[B]: physics steps of the current episode."""
 
+    def state(self) -> dict[str, Tensor]:
+        """Return the planes, and the positions of the feelers from which the next ones are predicted."""
+        tensors = {"point": self.point, "normal": self.normal}
+        tensors |= {"centre": self._centre, "centre_before": self._before, "age": self._age}
+        return {f"planes.{name}": value for name, value in tensors.items()}
+
     def restart(self, fresh: Tensor) -> None:
         """Remove the ground where `fresh` [B, bool], until the position of the robot there is known."""
         self.point[..., 2].masked_fill_(fresh[:, None], FAR_BELOW)

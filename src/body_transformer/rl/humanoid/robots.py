@@ -128,6 +128,10 @@ class Humanoids(TaskRobots[HumanoidState]):
         if self.planes is not None:
             self.planes.restart(fresh)
 
+    def episode_state(self) -> dict[str, Tensor]:
+        planes = {} if self.planes is None else self.planes.state()
+        return super().episode_state() | self.starts.state() | planes
+
     def fit_model(self, k: int, model: mujoco.MjModel) -> None:
         """Write the ground under robot k into a model of plain MuJoCo."""
         if self.planes is not None:

@@ -201,6 +201,9 @@ class Walkers(TaskRobots[ExpertState]):
 
     # -- checkpoint ----------------------------------------------------------------------------------------------------
 
+    def episode_state(self) -> dict[str, Tensor]:
+        return super().episode_state() | {"failed": self._failed}
+
     def training_state(self) -> dict[str, Tensor]:
         return self.sampler.state()
 
