@@ -34,6 +34,7 @@ def test_every_task_with_vector_observations_has_settings(task):
     policy, rl = mjlab_settings(task)
     assert (policy.variant, policy.head, policy.init_std, policy.std) == ("bot-mix", "gaussian", 1.0, "learned")
     assert (rl.task, rl.std_type, rl.num_learning_epochs, rl.learning_rate) == (task, "scalar", 5, 1e-3)
+    assert (rl.joint_grad_norm, rl.kl_reference, rl.action_bound_coef) == (False, "rollout", 0.0)  # as in rsl_rl
 
 
 def test_settings_of_mjlab_are_taken(theirs):

@@ -54,6 +54,7 @@ def mjlab_settings(name: str, variant: str = "bot-mix") -> tuple[PolicyConfig, R
         max_iterations=cfg.max_iterations,
         minibatch_by_env=False,
         min_learning_rate=1e-5,
+        joint_grad_norm=False,
         action_bound_coef=0.0,
         reward_scale=1.0,
         obs_normalization=cfg.actor.obs_normalization,
