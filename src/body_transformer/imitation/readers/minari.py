@@ -10,7 +10,8 @@ from ...body.layout import Layout
 from ...documents import read_json
 from ..episodes import EpisodeInfo, Episodes
 from .files import naming
-from .hdf5 import GroupEpisodes, check_episode, group_shapes, open_hdf5
+from .hdf5 import GroupEpisodes, check_episode, group_shapes
+from .hdf5_items import is_group, item, open_hdf5
 from .stored import StoredShapes
 from .terms import check_split, term_keys
 
@@ -25,14 +26,17 @@ def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | str |
     folder = find_folder(data)
     num_episodes = _num_episodes(folder / "metadata.json")
     path = folder / "main_data.hdf5"
-    infos, groups = [], [f"episode_{index}" for index in range(num_episodes)]
+    infos, groups = [], []
     with naming(path), open_hdf5(path) as file:
-        for name in groups:
-            if name not in file:
+        for index in range(num_episodes):
+            name = f"episode_{index}"
+            group = item(file, name)
+            if group is None:
                 raise ValueError(f"{name} is missing; metadata.json lists {num_episodes} episodes")
+            groups.append(name)
             with naming(f"{path}: {name}"):
-                num_steps = check_episode(file[name], "observations", layout, keys, extra_rows=1)
-                notes = file[name].attrs
+                num_steps = check_episode(group, "observations", layout, keys, extra_rows=1)
+                notes = group.attrs
                 split = check_split(notes.get("split", "train"))
                 infos.append(EpisodeInfo(num_steps, str(notes.get("clip", "")), split))
     return GroupEpisodes(layout, infos, [(path, group) for group in groups], "observations", keys=keys)
@@ -43,9 +47,10 @@ def stored_shapes(data: str) -> StoredShapes:
     folder = find_folder(data)
     path = folder / "main_data.hdf5"
     with naming(path), open_hdf5(path) as file:
-        if "episode_0" not in file:
-            raise ValueError("episode_0 is missing")
-        shapes = group_shapes(file["episode_0"], "observations", extra_rows=1)
+        first = item(file, "episode_0")
+        if not is_group(first):
+            raise ValueError("the group episode_0 is missing")
+        shapes = group_shapes(first, "observations", extra_rows=1)
     return folder.parent if folder.name == "data" else folder, *shapes
 
 

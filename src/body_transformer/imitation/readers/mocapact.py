@@ -8,23 +8,27 @@ read by h5py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from io import FileIO
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...body.layout import Layout
-from ...errors import import_extra, listing, unknown
+from ...errors import listing, unknown
 from ..episodes import EpisodeInfo, Episodes, Steps
 from ..tasks.mocap.snippets import SNIPPET, read_splits
 from .files import FileStamps, naming
-from .hdf5 import GroupEpisodes, dataset, is_group, open_hdf5
+from .hdf5 import GroupEpisodes
+from .hdf5_items import dataset, has_own_item, is_group, item, load_h5py, open_hdf5
 from .terms import check_matrix
 
 ACTIONS = {"sampled": "actions", "mean": "mean_actions"}
 """Kind of actions -> dataset: executed actions, with the expert's noise, or the expert's mean actions."""
-OBS = "observations/proprioceptive"
+OBS_GROUP = "observations"
+OBS = f"{OBS_GROUP}/proprioceptive"
 Offsets = tuple[int, int]
 """Places of an episode's observations and actions in their file, in bytes."""
 
@@ -93,13 +97,17 @@ def _rollouts(
     """
     num_rollouts = _whole_number(file, "n_start_rollouts") + _whole_number(file, "n_rsi_rollouts")
     _check_observables(file, layout)
-    snippets = [(name, match["clip"]) for name in file if (match := SNIPPET.fullmatch(name)) and is_group(file[name])]
+    snippets = [
+        (name, match["clip"]) for name in file if (match := SNIPPET.fullmatch(name)) and is_group(item(file, name))
+    ]
     if not snippets:
         raise ValueError(f"no snippet (a group named clip-start-end); have: {listing(file)}")
+    is_plain = file.driver == "sec2" and not file.userblock_size  # otherwise HDF5's offsets are not the file's
     for snippet, clip in snippets:
         if splits is not None and clip not in splits:
             continue
         split = "train" if splits is None else splits[clip]
+        parent = item(file, snippet)
         terminated = dataset(file, f"{snippet}/early_termination")
         if terminated.shape != (num_rollouts,):
             raise ValueError(
@@ -108,8 +116,9 @@ def _rollouts(
             )
         for rollout in np.flatnonzero(~terminated[()].astype(bool)).tolist():
             group = f"{snippet}/{rollout}"
-            actions_shape, actions_start = _locate(file, f"{group}/{actions}")
-            obs_shape, obs_start = _locate(file, f"{group}/{OBS}")
+            found = item(parent, str(rollout))
+            actions_shape, actions_start = _locate(file, is_plain, found, f"{group}/{actions}")
+            obs_shape, obs_start = _locate(file, is_plain, found and item(found, OBS_GROUP), f"{group}/{OBS}")
             num_steps = actions_shape[0]
             check_matrix(f"{group}/{actions}", actions_shape, None, layout.action_dim)
             check_matrix(f"{group}/{OBS} (one row more than actions)", obs_shape, num_steps + 1, layout.obs_dim)
@@ -140,16 +149,18 @@ def _check_observables(file: Any, layout: Layout) -> None:
             )
 
 
-def _locate(file: Any, name: str) -> tuple[tuple[int, ...], int | None]:
-    """Return an array's shape and its offset in the file; the offset is None if h5py must read the array."""
-    try:
-        array = import_extra("h5py", "imitation").h5d.open(file.id, name.encode())  # much faster than file[name]
-    except KeyError:
-        array = None  # `dataset` raises an error with the cause
+def _locate(file: Any, is_plain: bool, group: Any, name: str) -> tuple[tuple[int, ...], int | None]:
+    """Return the shape of an array in a group, and its offset in the file, which is None if h5py must read it."""
+    array: Any = None
+    own = name.rpartition("/")[2]
+    if is_plain and is_group(group) and has_own_item(group, own):
+        with suppress(KeyError):  # `dataset` raises an error with the cause
+            array = load_h5py().h5d.open(group.id, own.encode())  # faster than group[own]
     start = array.get_offset() if array is not None and array.dtype == np.dtype("<f4") else None
-    if start is None or file.driver != "sec2" or file.userblock_size:  # HDF5's offset is not the file's
+    if start is None:
         return dataset(file, name).shape, None
-    if start + array.get_storage_size() > file.id.get_filesize():
+    size = max(array.get_storage_size(), prod(array.shape) * array.dtype.itemsize)
+    if start + size > file.id.get_filesize():
         raise ValueError(f"{name} extends beyond the end of the file: the file is truncated")
     return array.shape, int(start)
 

@@ -10,7 +10,8 @@ from ...body.layout import Layout
 from ...errors import listing
 from ..episodes import EpisodeInfo, Episodes
 from .files import naming
-from .hdf5 import GroupEpisodes, check_episode, group_shapes, is_group, open_hdf5
+from .hdf5 import GroupEpisodes, check_episode, group_shapes
+from .hdf5_items import dataset, is_group, item, open_hdf5
 from .stored import StoredShapes
 from .terms import term_keys
 
@@ -27,16 +28,17 @@ def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | str |
     path = Path(data).expanduser()
     keys = term_keys(layout, obs_keys)
     with naming(path), open_hdf5(path) as file:
-        if not is_group(file.get("data")):
+        data_group = item(file, "data")
+        if not is_group(data_group):
             raise ValueError(f"the group 'data' is missing; have: {listing(file)}")
-        names = sorted(file["data"], key=lambda name: (len(name), name))  # demo_2 before demo_10
+        names = sorted(data_group, key=lambda name: (len(name), name))  # demo_2 before demo_10
         splits = _splits(file, names)
         demos = [name for name in names if name in splits]
         if not demos:
             raise ValueError("the file has no demonstrations")
         infos = []
         for name in demos:
-            demo = file["data"][name]
+            demo = item(data_group, name)
             with naming(f"{path}: data/{name}"):
                 num_steps = check_episode(demo, "obs", layout, keys)
                 num_samples = int(demo.attrs.get("num_samples", num_steps))
@@ -50,20 +52,26 @@ def stored_shapes(data: str) -> StoredShapes:
     """Return the shapes of the first demonstration."""
     path = Path(data).expanduser()
     with naming(path), open_hdf5(path) as file:
-        if not is_group(file.get("data")) or not len(file["data"]):
+        demos = item(file, "data")
+        if not is_group(demos) or not len(demos):
             raise ValueError(f"the group 'data' is missing or empty; have: {listing(file)}")
-        return path, *group_shapes(next(iter(file["data"].values())), "obs")
+        name = next(iter(demos))
+        first = item(demos, name)
+        if not is_group(first):
+            raise ValueError(f"data/{name} must be a group")
+        return path, *group_shapes(first, "obs")
 
 
 def _splits(file: Any, names: list[str]) -> dict[str, str]:
     """Return demonstration -> split for those that are used."""
-    filters = [name for name in FILTERS if f"mask/{name}" in file]
+    filters = [name for name in FILTERS if item(file, f"mask/{name}") is not None]
     if not filters:
         return dict.fromkeys(names, "train")
     splits: dict[str, str] = {}
+    known = set(names)
     for name in filters:
-        for demo in file[f"mask/{name}"].asstr()[()].reshape(-1).tolist():
-            if demo not in names:
+        for demo in dataset(file, f"mask/{name}", "strings").asstr()[()].reshape(-1).tolist():
+            if demo not in known:
                 raise ValueError(f"mask/{name} names {demo!r}, which is not in 'data'")
             if splits.get(demo, FILTERS[name]) != FILTERS[name]:
                 raise ValueError(f"{demo!r} is in both mask/train and mask/valid")

@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...errors import import_extra, listing
+from ...imitation.readers.hdf5_items import check_whole_file
 from ...imitation.tasks.mocap.clips import CMU_2020, DT_S
 from ...imitation.tasks.mocap.snippets import REF_STEPS, Snippet, available, cut, read_splits
+from ...size_limits import check_memory
 
 TRAIN, VALIDATION = "train", "validation"
 FEATURES: dict[str, tuple[str, tuple[int, ...]]] = {
@@ -100,6 +102,7 @@ def _groups(path: str) -> Iterator[tuple[str, Any]]:
     except OSError as error:
         raise ValueError(f"{path}: not an HDF5 file of motion clips: {error}") from None
     with file:
+        check_whole_file(file)
         yield from sorted(file.items())
 
 
@@ -168,6 +171,9 @@ class Motions:
         cls, file: ClipFile, joint_order: Sequence[int], device: torch.device | str, dtype: torch.dtype
     ) -> Motions:
         """Read the clips of a file; `joint_order` is the place in the file of each joint."""
+        num_entries = sum(math.prod(shape) for _, shape in FEATURES.values())
+        num_bytes = 4 * num_entries * sum(file.lengths.values())
+        check_memory(f"{file.path}: its clips", num_bytes, os.path.getsize(file.path))
         columns: dict[str, list[NDArray[np.float32]]] = {name: [] for name in FEATURES}
         for name, group in _groups(file.path):
             if name in file.lengths:

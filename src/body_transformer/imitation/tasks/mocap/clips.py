@@ -27,6 +27,7 @@ from ....documents import read_json
 from ....errors import import_extra, listing, unknown
 from ....files import atomic_write
 from ...readers.files import naming
+from ...readers.hdf5_items import check_whole_file
 from .snippets import SHORTEST, read_clip_list
 
 h5py = import_extra("h5py", "imitation")
@@ -152,6 +153,7 @@ def clip_lengths(path: str | os.PathLike[str]) -> dict[str, int]:
         raise FileNotFoundError(f"{path}: no such clip file")
     try:
         with h5py.File(path, "r") as file:
+            check_whole_file(file)  # dm_control reads it
             return {name: int(group.attrs["num_steps"]) for name, group in sorted(file.items())}
     except (OSError, KeyError, AttributeError) as error:
         raise ValueError(
