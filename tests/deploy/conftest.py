@@ -13,7 +13,7 @@ from body_transformer.experiment import load_experiment
 from body_transformer.run import Run
 
 from . import fake_robot_interface as fake
-from .datagrams import JOINTS, udp
+from .datagrams import JOINTS, KEY, NONCE, SESSION, udp
 
 SMALL = {"embed_dim": 8, "num_layers": 2, "num_heads": 2, "ff_dim": 16, "mlp_dim": 12}
 
@@ -91,9 +91,9 @@ def terminal(monkeypatch):
 @pytest.fixture
 def ends():
     """Yield the robot's and the controller's end of a link, in one session."""
-    robot, controller = Link(udp(), FROM_CONTROLLER), Link(udp(), FROM_ROBOT)
-    robot.open(controller.address, 5, JOINTS)
-    controller.open(robot.address, 5, JOINTS)
+    robot, controller = Link(udp(), FROM_CONTROLLER, KEY), Link(udp(), FROM_ROBOT, KEY)
+    robot.open(controller.address, SESSION, NONCE, JOINTS)
+    controller.open(robot.address, SESSION, NONCE, JOINTS)
     yield robot, controller
     robot.close()
     controller.close()

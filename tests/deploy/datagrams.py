@@ -2,14 +2,19 @@
 
 import socket
 import time
-import zlib
 
 import numpy as np
 
-from body_transformer.deploy.link import Kind, Link, Packet, joints_checksum
+from body_transformer.deploy.key import Digest
+from body_transformer.deploy.link import Kind, Link, Packet, encode, joints_checksum
 from body_transformer.deploy.robot import Command, State
 
 JOINTS = ("hip", "knee")
+KEY = bytes(range(32))
+SESSION, NONCE = bytes([5]) * 16, bytes([9]) * 16
+"""The random numbers of the controller and of the robot."""
+DIGEST = Digest(KEY, "test")
+GREETINGS = (Kind.HELLO, Kind.CHALLENGE, Kind.REFUSE)
 
 
 def command(value: float = 0.25, num_joints: int = 2) -> Command:
@@ -23,7 +28,7 @@ def state(num_joints: int = 2) -> State:
     return State(7, 1.5, 99.0, *arrays)
 
 
-def packet(kind=Kind.COMMAND, session=5, sequence=1, payload=b"", joints=JOINTS) -> Packet:
+def packet(kind=Kind.COMMAND, session=SESSION, sequence=1, payload=b"", joints=JOINTS) -> Packet:
     return Packet(kind, session, joints_checksum(joints), sequence, 1.25, payload)
 
 
@@ -38,13 +43,13 @@ def received(link: Link) -> list[Packet]:
     return list(link.receive())
 
 
-def resealed(data: bytes) -> bytes:
-    """Return the datagram with a valid checksum."""
-    return data[:-4] + zlib.crc32(data[:-4]).to_bytes(4, "little")
+def sealed(packet: Packet, sender: Link) -> bytes:
+    """Return the datagram of any packet, with the digest of this sender."""
+    return encode(packet, sender._greet_out if packet.kind in GREETINGS else sender._out)
 
 
 def malformed(rng: np.random.Generator, valid: bytes) -> bytes:
-    """Return random bytes, or a valid datagram that is cut, longer, or has other bits, another version or checksum."""
+    """Return random bytes, or a valid datagram that is cut, longer, or has other bits, another version or digest."""
     data = bytearray(valid)
     way = rng.integers(7)
     if way == 0:
@@ -58,10 +63,10 @@ def malformed(rng: np.random.Generator, valid: bytes) -> bytes:
             data[bit // 8] ^= 1 << int(bit) % 8
         return bytes(data)
     if way == 4:
-        data[4] = int(rng.choice([0, 1, 3, 255]))
-        return resealed(bytes(data))
+        data[4] = int(rng.choice([0, 1, 2, 255]))
+        return bytes(data)
     if way == 5:
-        return bytes(data[:-4]) + rng.bytes(4)
+        return bytes(data[:-16]) + rng.bytes(16)
     start = int(rng.integers(0, len(data) - 8))
     data[start : start + 8] = rng.bytes(8)
     return bytes(data)

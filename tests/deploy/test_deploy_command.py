@@ -8,11 +8,13 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
-from body_transformer.cli.deploy import host_and_port, parse, robot_options, run_settings, setting
+from body_transformer.cli.deploy import host_and_port, make_robot, parse, robot_options, run_settings, setting
 from body_transformer.cli.main import main
+from body_transformer.deploy.contract import Contract
 from body_transformer.deploy.policy import OnnxPolicy
 from body_transformer.deploy.robot import Robot
 from body_transformer.deploy.robots import open_robot
+from body_transformer.deploy.robots.sim import SimRobot
 from body_transformer.deploy.runtime import Runtime
 from body_transformer.deploy.runtime_config import Phase, RuntimeConfig
 from body_transformer.deploy.safety import Reason, SafetyConfig
@@ -91,6 +93,12 @@ def test_the_flags_set_the_run_and_its_safety():
     [
         (["--robot", "dog"], "unknown robot 'dog'"),
         (["--address", "10.0.0.1:47001"], "'10.0.0.1' is not on this host"),
+        (
+            ["--address", "127.0.0.1:47001"],
+            "the link to a robot needs its key: give --key-file FILE or set BOT_LINK_KEY",
+        ),
+        (["--key-file", "key"], "--key-file is for a robot at an --address"),
+        (["--address", "127.0.0.1:47001", "--key-file", "no/file"], "cannot read the key in 'no/file'"),
         (["--address", "10.0.0.1"], "an address must be HOST:PORT"),
         (["--robot", "a1", "--address", "127.0.0.1:47001"], "--address is for a simulated robot"),
         (["--address", "127.0.0.1:47001", "--faults", "noise=1"], "the one at an address has its own"),
@@ -110,6 +118,23 @@ def test_the_flags_set_the_run_and_its_safety():
 def test_impossible_options_are_refused(folder, args, said, capsys):
     assert main(["deploy", str(folder), *args]) == 1
     assert said in capsys.readouterr().err
+
+
+def test_with_a_key_a_robot_may_be_on_another_host(folder, tmp_path):
+    assert main(["deploy", "--new-key", str(tmp_path / "key")]) == 0
+    options = parse([str(folder), "--address", "203.0.113.7:47001", "--key-file", str(tmp_path / "key")])
+    robot = make_robot(options, SimRobot, Contract.load(folder))
+    assert robot._key.hex() == (tmp_path / "key").read_text().strip()
+
+
+def test_a_new_key_is_written_once(tmp_path, capsys):
+    file = tmp_path / "key"
+    assert main(["deploy", "--new-key", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"key_file": str(file)}
+    assert main(["deploy", "--new-key", str(file)]) == 1
+    said = capsys.readouterr()
+    assert (said.out, "exists: name a new file" in said.err) == ("", True)
+    assert file.read_text().strip() not in said.err
 
 
 def test_a_folder_without_a_policy_is_refused(tmp_path, capsys):

@@ -1,6 +1,5 @@
 """Datagrams of the link: layout, acceptance, sockets."""
 
-import zlib
 from itertools import product
 
 import numpy as np
@@ -14,6 +13,8 @@ from body_transformer.deploy.link import (
     Packet,
     decode,
     encode,
+)
+from body_transformer.deploy.payloads import (
     pack_command,
     pack_names,
     pack_state,
@@ -22,16 +23,18 @@ from body_transformer.deploy.link import (
     unpack_state,
 )
 
-from .datagrams import JOINTS, command, packet, received, resealed, state, udp
+from .datagrams import DIGEST, JOINTS, NONCE, command, packet, received, sealed, state, udp
+
+OTHER = bytes([6]) * 16
 
 # -- datagrams ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_layout_of_version_2_does_not_change():
-    data = encode(Packet(Kind.COMMAND, 0x01020304, 0x0A0B0C0D, 9, 1.5, b"xy"))
-    body = "426f544c 02 02 0200 04030201 0d0c0b0a 0900000000000000 000000000000f83f 7879"
-    assert data[:-4] == bytes.fromhex(body)
-    assert data[-4:] == zlib.crc32(data[:-4]).to_bytes(4, "little")
+def test_the_layout_of_version_3_does_not_change():
+    data = encode(Packet(Kind.COMMAND, bytes(range(1, 17)), 0x0A0B0C0D, 9, 1.5, b"xy"), DIGEST)
+    body = "426f544c 03 02 0200 0102030405060708090a0b0c0d0e0f10 0d0c0b0a 0900000000000000 000000000000f83f 7879"
+    assert data[:-16] == bytes.fromhex(body)
+    assert data[-16:] == DIGEST(data[:-16])
 
 
 @pytest.mark.parametrize(
@@ -42,26 +45,27 @@ def test_the_layout_of_version_2_does_not_change():
         (lambda data: data[:-1], "length"),
         (lambda data: data + b"\0", "length"),
         (lambda data: data * 200, "length"),
-        (lambda data: resealed(b"BoTX" + data[4:]), "magic"),
-        (lambda data: resealed(data[:4] + b"\x01" + data[5:]), "version"),
-        (lambda data: resealed(data[:5] + b"\x63" + data[6:]), "kind"),
-        (lambda data: resealed(data[:6] + b"\xff" + data[7:]), "length"),
-        (lambda data: data[:-4] + b"\0\0\0\0", "checksum"),
-        (lambda data: data[:-6] + b"\x7f" + data[-5:], "checksum"),
+        (lambda data: b"BoTX" + data[4:], "magic"),
+        (lambda data: data[:4] + b"\x01" + data[5:], "version"),
+        (lambda data: data[:4] + b"\x02" + data[5:], "version"),
+        (lambda data: data[:5] + b"\x63" + data[6:], "kind"),
+        (lambda data: data[:6] + b"\xff" + data[7:], "length"),
     ],
 )
 def test_a_damaged_datagram_is_refused_with_its_reason(change, reason):
     with pytest.raises(DatagramError, match=f"^{reason}$"):
-        decode(change(encode(packet(payload=pack_command(command())))))
+        decode(change(encode(packet(payload=pack_command(command())), DIGEST)))
 
 
-def test_every_flipped_bit_is_noticed():
-    data = encode(packet(payload=pack_command(command())))
+def test_every_flipped_bit_is_noticed(ends):
+    robot, controller = ends
+    data = sealed(packet(payload=pack_command(command())), controller)
     for bit in range(8 * len(data)):
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
-        with pytest.raises(DatagramError):
-            decode(bytes(flipped))
+        assert robot.accept(bytes(flipped), controller.address) is None
+    assert robot.refused["digest"] > 8 * (len(data) - 10)
+    assert robot.accept(data, controller.address) is not None
 
 
 # -- payloads ----------------------------------------------------------------------------------------------------------
@@ -130,31 +134,32 @@ def test_packets_go_both_ways_and_each_kind_has_its_own_numbers(ends):
 @pytest.mark.parametrize(
     ("stranger", "reason"),
     [
-        ({"session": 6}, "session"),
+        ({"session": bytes(16)}, "session"),
         ({"joints": ("knee", "hip")}, "joints"),
         ({"sequence": 0}, "sequence"),
         ({"kind": Kind.STATE}, "direction"),
         ({"kind": Kind.WELCOME}, "direction"),
+        ({"kind": Kind.OPEN, "session": bytes(16)}, "digest"),
     ],
 )
 def test_packets_of_another_session_are_refused(ends, stranger, reason):
     robot, controller = ends
-    assert robot.accept(encode(packet(**stranger)), controller.address) is None
+    assert robot.accept(sealed(packet(**stranger), controller), controller.address) is None
     assert robot.refused == {reason: 1}
-    assert robot.accept(encode(packet()), controller.address) is not None
+    assert robot.accept(sealed(packet(), controller), controller.address) is not None
 
 
 def test_another_address_is_not_the_peer(ends):
     robot, controller = ends
     host, port = controller.address
-    assert robot.accept(encode(packet()), (host, port + 1)) is None
-    assert robot.accept(encode(packet()), ("127.0.0.2", port)) is None
+    assert robot.accept(sealed(packet(), controller), (host, port + 1)) is None
+    assert robot.accept(sealed(packet(), controller), ("127.0.0.2", port)) is None
     assert robot.refused == {"peer": 2}
 
 
 def test_old_and_repeated_datagrams_are_ignored(ends):
     robot, controller = ends
-    datagrams = {n: encode(packet(sequence=n)) for n in range(1, 6)}
+    datagrams = {n: sealed(packet(sequence=n), controller) for n in range(1, 6)}
     came = [robot.accept(datagrams[n], controller.address) for n in (1, 1, 3, 2, 3, 5, 4, 1)]
     assert [p.sequence for p in came if p] == [1, 3, 5]
     assert robot.refused == {"sequence": 5}
@@ -162,31 +167,32 @@ def test_old_and_repeated_datagrams_are_ignored(ends):
 
 def test_a_new_session_restarts_the_sequence_numbers(ends):
     robot, controller = ends
-    assert robot.accept(encode(packet(sequence=100)), controller.address)
-    robot.open(controller.address, 6, JOINTS)
-    assert robot.accept(encode(packet(sequence=101)), controller.address) is None
-    assert robot.accept(encode(packet(sequence=1, session=6)), controller.address)
+    assert robot.accept(sealed(packet(sequence=100), controller), controller.address)
+    robot.open(controller.address, OTHER, NONCE, JOINTS)
+    assert robot.accept(sealed(packet(sequence=101), controller), controller.address) is None
+    controller.open(robot.address, OTHER, NONCE, JOINTS)
+    assert robot.accept(sealed(packet(sequence=1, session=OTHER), controller), controller.address)
 
 
 def test_a_rejected_datagram_does_not_block_those_that_follow(ends):
     """The datagram is undamaged and of the session, but its payload is invalid and its number far ahead."""
     robot, controller = ends
-    nonsense = robot.accept(encode(packet(sequence=1000, payload=b"?")), controller.address)
+    nonsense = robot.accept(sealed(packet(sequence=1000, payload=b"?"), controller), controller.address)
     with pytest.raises(DatagramError) as reason:
         unpack_command(nonsense, 2)
     robot.reject(nonsense, reason.value)
     assert robot.refused == {"payload length": 1}
-    assert robot.accept(encode(packet(sequence=1)), controller.address) is not None
-    assert robot.accept(encode(packet(sequence=1)), controller.address) is None
+    assert robot.accept(sealed(packet(sequence=1), controller), controller.address) is not None
+    assert robot.accept(sealed(packet(sequence=1), controller), controller.address) is None
 
 
 def test_a_number_that_no_session_reaches_is_refused(ends):
     robot, controller = ends
     for sequence in (MAX_AHEAD + 1, 2**63, 2**64 - 1):
-        assert robot.accept(encode(packet(sequence=sequence)), controller.address) is None
+        assert robot.accept(sealed(packet(sequence=sequence), controller), controller.address) is None
     assert robot.refused == {"sequence": 3}
-    assert robot.accept(encode(packet(sequence=MAX_AHEAD)), controller.address) is not None
-    assert robot.accept(encode(packet(sequence=MAX_AHEAD + 1)), controller.address) is not None
+    assert robot.accept(sealed(packet(sequence=MAX_AHEAD), controller), controller.address) is not None
+    assert robot.accept(sealed(packet(sequence=MAX_AHEAD + 1), controller), controller.address) is not None
 
 
 # -- sockets -----------------------------------------------------------------------------------------------------------

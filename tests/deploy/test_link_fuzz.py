@@ -15,20 +15,16 @@ from body_transformer.deploy.link import (
     Kind,
     Link,
     Packet,
-    encode,
-    pack_command,
-    pack_state,
-    unpack_names,
-    unpack_state,
 )
 from body_transformer.deploy.observation import JointOrder, Measured
+from body_transformer.deploy.payloads import pack_command, pack_state, unpack_names, unpack_state
 from body_transformer.deploy.robot import Command, State
 from body_transformer.deploy.robots.sim import SimRobot
 from body_transformer.deploy.robots.sim_options import SimOptions, SimReport
 from body_transformer.deploy.safety import Reason, SafetyConfig
 from body_transformer.deploy.state_check import StateCheck
 
-from .datagrams import malformed, packet, udp
+from .datagrams import KEY, NONCE, SESSION, malformed, packet, received, sealed, udp
 from .virtual_robot import DEFAULT_POSE, ROBOT_JOINTS, a1_contract
 from .virtual_robot import JOINTS as A1_JOINTS
 
@@ -38,8 +34,8 @@ NUM_DATAGRAMS = 100_000
 # -- at the robot ------------------------------------------------------------------------------------------------------
 
 
-def garbage(rng: np.random.Generator, valid: Packet, in_order: bool = False) -> bytes:
-    """Return a datagram with a valid checksum but a wrong header, a wrong payload, or both.
+def garbage(rng: np.random.Generator, valid: Packet, sender: Link, in_order: bool = False) -> bytes:
+    """Return a datagram with the sender's digest but a wrong header, a wrong payload, or both.
 
     `valid` is the correct packet. With `in_order`, a packet that differs only in its values has the same number as
     `valid`.
@@ -57,15 +53,16 @@ def garbage(rng: np.random.Generator, valid: Packet, in_order: bool = False) -> 
         sequence = int(rng.integers(valid.sequence))
     elif in_order and kind == valid.kind and len(payload) == len(valid.payload):
         sequence = valid.sequence
-    return encode(
+    return sealed(
         Packet(
             kind,
-            int(rng.integers(2**32)) if "session" in wrong else valid.session,
+            rng.bytes(16) if "session" in wrong else valid.session,
             int(rng.integers(2**32)) if "joints" in wrong else valid.joints,
             sequence,
             float(rng.choice([0.0, -1.0, 1e300, np.nan, np.inf, -np.inf])),
             payload or b"\0" * (kind == Kind.BYE),  # an empty BYE would be valid
-        )
+        ),
+        sender,
     )
 
 
@@ -91,10 +88,14 @@ def test_a_hundred_thousand_malformed_datagrams_move_neither_the_simulated_robot
     pytest.importorskip("mujoco")
     from body_transformer.deploy.robots.sim_process import SimProcess
 
-    robot, controller = SimProcess(SimOptions(), udp()), Link(udp(), FROM_ROBOT)
+    robot, controller = SimProcess(SimOptions(), udp(), KEY), Link(udp(), FROM_ROBOT, KEY)
     rng, joints, home = np.random.default_rng(1), robot.body.joints, robot.body.start_joints
-    controller.open(robot.link.address, 5, ())
+    controller.open(robot.link.address, SESSION)
     controller.send(Kind.HELLO, b"", 0.0)
+    robot.tick()
+    (challenge,) = received(controller)
+    controller.agree_nonce(challenge.payload)
+    controller.send(Kind.OPEN, b"", 0.0)
     robot.tick()
     controller.agree(joints)
     hold = Command(home, np.zeros(12), np.full(12, 100.0), np.ones(12), np.zeros(12))
@@ -104,19 +105,20 @@ def test_a_hundred_thousand_malformed_datagrams_move_neither_the_simulated_robot
             nearly = away._replace(sequence=batch + 1)
             for _ in range(100):
                 sender = controller._socket if rng.random() < 0.5 else stranger
-                data = malformed(rng, encode(nearly)) if rng.random() < 0.5 else garbage(rng, nearly)
+                data = sealed(nearly, controller)
+                data = malformed(rng, data) if rng.random() < 0.5 else garbage(rng, nearly, controller)
                 sender.sendto(data, robot.link.address)
-            stranger.sendto(encode(nearly), robot.link.address)  # only its sender is wrong
+            stranger.sendto(sealed(nearly, controller), robot.link.address)  # only its sender is wrong
             controller.send(Kind.COMMAND, pack_command(hold), float(batch))
             robot.tick()
-            assert (robot.link.peer, robot.link.session) == (controller.address, 5)
+            assert (robot.link.peer, robot.link.session) == (controller.address, SESSION)
             assert (robot._session.commands, robot._session.bye_s) == (batch + 1, None)
             np.testing.assert_array_equal(robot._current().position, home)
             list(controller.datagrams())
     report, refused = robot.report(), robot.link.refused
     assert (report.fell, report.timeouts) == (False, 0)
     assert report.refused == refused.total() > 0.98 * NUM_DATAGRAMS  # an empty HELLO is answered, whatever its sender
-    damaged = {"length", "magic", "version", "checksum"}
+    damaged = {"length", "magic", "version", "digest"}
     strange = {"peer", "kind", "direction", "session", "joints", "sequence"}
     assert set(refused) == damaged | strange | {"payload", "payload length", "values", "joint names"}
     assert min(refused.values()) > 100
@@ -135,10 +137,10 @@ def measured(joint_pos: np.ndarray) -> State:
 @pytest.fixture
 def standing():
     """Yield the controller's side of a simulated robot, the robot's end of the link, and the check of states."""
-    robot, controller = Link(udp(), FROM_CONTROLLER), Link(udp(), FROM_ROBOT)
-    robot.open(controller.address, 5, ROBOT_JOINTS)
-    controller.open(robot.address, 5, ROBOT_JOINTS)
-    sim = SimRobot(address=robot.address)
+    robot, controller = Link(udp(), FROM_CONTROLLER, KEY), Link(udp(), FROM_ROBOT, KEY)
+    robot.open(controller.address, SESSION, NONCE, ROBOT_JOINTS)
+    controller.open(robot.address, SESSION, NONCE, ROBOT_JOINTS)
+    sim = SimRobot(address=robot.address, key=KEY)
     sim.link, sim.joints = controller, ROBOT_JOINTS
     control = a1_contract().control
     order = JointOrder(control.joints, ROBOT_JOINTS)
@@ -151,6 +153,7 @@ UNPACK = {
     Kind.STATE: lambda one: unpack_state(one, 12, time.monotonic())[0],
     Kind.WELCOME: lambda one: unpack_names(one.payload),
     Kind.REPORT: lambda one: SimReport.unpack(one.payload),
+    Kind.CHALLENGE: lambda one: one.payload,
     Kind.REFUSE: lambda one: one.payload.decode(errors="replace"),
 }
 
@@ -183,7 +186,7 @@ def test_fifty_thousand_malformed_datagrams_are_no_state_of_the_robot(standing):
             for _ in range(100):
                 sender = robot._socket if rng.random() < 0.8 else stranger
                 way = rng.random() < 0.3
-                data = malformed(rng, encode(right)) if way else garbage(rng, right, in_order=True)
+                data = malformed(rng, sealed(right, robot)) if way else garbage(rng, right, robot, in_order=True)
                 sender.sendto(data, sim.link.address)
             came = [sim.read()] if batch % 2 else []
             for one in sim.link.receive():

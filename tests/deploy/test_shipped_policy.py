@@ -13,14 +13,15 @@ import pytest
 from body_transformer import Policy
 from body_transformer.deploy.config import contract_sections
 from body_transformer.deploy.contract import Contract
-from body_transformer.deploy.link import FROM_ROBOT, Kind, Link, pack_command, pack_names, unpack_names, unpack_state
+from body_transformer.deploy.link import FROM_ROBOT, Kind, Link
+from body_transformer.deploy.payloads import pack_command, pack_names, unpack_names, unpack_state
 from body_transformer.deploy.robot import Command, Robot, State
 from body_transformer.deploy.robots.sim_options import SimOptions, SimReport
 from body_transformer.deploy.runtime import RunResult, Runtime
 from body_transformer.deploy.runtime_config import RuntimeConfig
 from body_transformer.experiment import load_experiment
 
-from .datagrams import udp
+from .datagrams import KEY, SESSION, udp
 from .virtual_robot import ROBOT_JOINTS, VirtualTime
 
 pytest.importorskip("onnx")
@@ -45,17 +46,20 @@ class SteppedRobot(Robot):
 
     def __init__(self, time: VirtualTime, **options: object) -> None:
         self.time, self.period_s = time, 1 / SimOptions(**options).state_hz
-        self.process, self.link = SimProcess(SimOptions(**options), udp()), Link(udp(), FROM_ROBOT)
+        self.process, self.link = SimProcess(SimOptions(**options), udp(), KEY), Link(udp(), FROM_ROBOT, KEY)
         self.due_s = time.now_s
 
     def __enter__(self) -> "SteppedRobot":
-        self.link.open(self.process.link.address, 5)
+        self.link.open(self.process.link.address, SESSION)
         while self.link.joints == 0:  # the network may lose a HELLO, or its answer
-            self.link.send(Kind.HELLO, pack_names(self.joints), self.time.now_s)
+            self.link.send(Kind.HELLO, b"", self.time.now_s)
             self.time.now_s += 0.05
             self.go_on()
             for packet in self.link.receive():
-                if packet.kind is Kind.WELCOME:
+                if packet.kind is Kind.CHALLENGE:
+                    self.link.agree_nonce(packet.payload)
+                    self.link.send(Kind.OPEN, pack_names(self.joints), self.time.now_s)
+                elif packet.kind is Kind.WELCOME:
                     assert unpack_names(packet.payload) == self.joints
                     self.link.agree(self.joints)
         return self

@@ -20,7 +20,7 @@ from body_transformer.deploy.robots.sim import SimRobot
 from body_transformer.deploy.robots.sim_body import SimBody
 from body_transformer.deploy.robots.sim_options import SimOptions
 
-from .datagrams import udp
+from .datagrams import KEY, udp
 from .real_time import in_real_time
 
 pytestmark = pytest.mark.alone
@@ -67,7 +67,7 @@ def connected(port: int) -> SimRobot:
     """Connect to a running robot, as soon as its last controller counts as gone."""
     deadline = time.monotonic() + 10.0
     while True:
-        robot = SimRobot(address=("127.0.0.1", port))
+        robot = SimRobot(address=("127.0.0.1", port), key=KEY)
         try:
             return robot.__enter__()
         except ValueError as refusal:
@@ -82,8 +82,9 @@ class ByHand:
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.log = folder / f"robot{len(list(folder.glob('robot*.log')))}.log"
         command = [sys.executable, "-m", "body_transformer.deploy.robots.sim_process", "--port", "0", *arguments]
+        env = {**os.environ, "BOT_LINK_KEY": KEY.hex()}
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env)
         self.port = int(self.wait_for("listening")["port"])
 
     def events(self) -> list[dict]:
@@ -231,13 +232,43 @@ def test_an_address_without_a_robot_is_an_error(monkeypatch):
     with udp() as sock:
         port = sock.getsockname()[1]
     with pytest.raises(ValueError, match=f"no robot answers at 127.0.0.1:{port}"):
-        SimRobot(address=("127.0.0.1", port)).__enter__()
+        SimRobot(address=("127.0.0.1", port), key=KEY).__enter__()
 
 
 def test_a_robot_on_another_host_needs_remote_true():
     with pytest.raises(ValueError, match=r"'203.0.113.7' is not on this host.*remote=True"):
         SimRobot(address=("203.0.113.7", 47001))
-    SimRobot(address=("203.0.113.7", 47001), remote=True)
+    SimRobot(address=("203.0.113.7", 47001), remote=True, key=KEY)
+
+
+def test_a_robot_at_an_address_needs_a_key(monkeypatch):
+    monkeypatch.delenv("BOT_LINK_KEY", raising=False)
+    with pytest.raises(ValueError, match=r"^the link to a robot needs its key: give --key-file FILE"):
+        SimRobot(address=("127.0.0.1", 47001))
+    monkeypatch.setenv("BOT_LINK_KEY", KEY.hex())
+    SimRobot(address=("127.0.0.1", 47001))
+
+
+def test_a_robot_with_another_key_does_not_answer(by_hand, monkeypatch):
+    monkeypatch.setattr("body_transformer.deploy.robots.sim.HELLO_TIMEOUT_S", 0.5)
+    robot = by_hand()
+    with pytest.raises(ValueError, match=r"no robot answers at .*: either none runs there, or it has another key"):
+        SimRobot(address=("127.0.0.1", robot.port), key=bytes(32)).__enter__()
+    monkeypatch.undo()
+    mine = connected(robot.port)
+    assert wait(mine) is not None
+    mine.__exit__()
+
+
+def test_the_key_of_a_started_robot_is_in_no_argument_and_no_environment():
+    with open_robot("sim") as robot:
+        key, folder = robot._key.hex().encode(), Path(f"/proc/{robot.process.pid}")
+        if folder.exists():
+            assert key not in (folder / "cmdline").read_bytes()
+            assert key not in (folder / "environ").read_bytes()
+        assert key not in robot._output_text()
+    with open_robot("sim") as another:
+        assert another._key != robot._key
 
 
 def test_options_are_not_for_a_robot_that_runs_already():
@@ -265,10 +296,13 @@ def test_outside_of_with_reading_is_an_error():
 @in_real_time
 def test_when_bot_deploy_is_killed_the_robot_damps_by_its_time_out_and_takes_the_next_one(by_hand, folder, tmp_path):
     robot = by_hand("--start", "hanging")  # so that a policy that cannot walk keeps running
+    key_file = tmp_path / "key"
+    key_file.write_text(KEY.hex())
+    key_file.chmod(0o600)
     terminal, end = pty.openpty()
     command = [sys.executable, "-m", "body_transformer.cli.main", "deploy", str(folder), "--seconds", "60"]
     command += ["--loop-hz", "50", "--stale-ms", "1000"]  # on a busy machine, too
-    command += ["--address", f"127.0.0.1:{robot.port}", "--out", str(tmp_path / "log")]
+    command += ["--address", f"127.0.0.1:{robot.port}", "--out", str(tmp_path / "log"), "--key-file", str(key_file)]
     deploy = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=end)
     os.close(end)
     shown = b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -12,6 +13,7 @@ from typing import Any
 
 from ..deploy.conformance import conformance
 from ..deploy.contract import Contract
+from ..deploy.key import VARIABLE, find_key, write_new_key
 from ..deploy.limits import A1
 from ..deploy.policy import OnnxPolicy
 from ..deploy.real_time import only_on, split_cores, stop_signals
@@ -24,6 +26,7 @@ from ..deploy.robots.sim_options import SimOptions
 from ..deploy.runtime import Runtime, check
 from ..deploy.runtime_config import MAX_COMMAND, RuntimeConfig, control_of
 from ..deploy.safety import SafetyConfig
+from ..text import printable
 from .deploy_log import log_folder, print_result, robot_report, save
 from .deploy_terminal import Emergency, live_line, stop_key
 from .output import print_json
@@ -54,8 +57,11 @@ def parse(args: list[str]) -> Namespace:
     add("--replay", type=Path, metavar="LOG", help=replayed)
     simulated = "options of the simulated robot and its network, such as latency_ms=20 start=lying; there are"
     add_pairs("--faults", simulated, SimOptions)
-    where = "address of a simulated robot that already runs on this computer"
+    where = "address of a robot that already runs and has the same key, such as a simulated one"
     add("--address", metavar="HOST:PORT", help=where)
+    keys = f"file with the key of the link to that address, which only its owner may read (default: ${VARIABLE})"
+    add("--key-file", type=Path, metavar="FILE", help=keys)
+    add("--new-key", type=Path, metavar="FILE", help="write a new key for such a link, and do nothing else")
     add_pairs("--robot-options", "options of another robot, such as power_level=3; the A1 has", A1Options)
     steering = f"the policy's command, m/s and rad/s, at most {MAX_COMMAND:g} (default: the contract's)"
     add("--command", type=float, nargs="+", metavar="X", help=steering)
@@ -72,13 +78,20 @@ def parse(args: list[str]) -> Namespace:
     add("--out", type=Path, metavar="DIR", help=log)
     add("--json", action="store_true", help="print one JSON object instead of lines")
     options = parser.parse_args(args)
-    if options.policy is None and options.check is None:
+    if options.policy is None and options.check is None and options.new_key is None:
         parser.error("the following arguments are required: DIR")
     return options
 
 
 def main(args: list[str]) -> None:
     options = parse(args)
+    if options.new_key is not None:
+        write_new_key(options.new_key)
+        if options.json:
+            print_json({"key_file": str(options.new_key)})
+        else:
+            print(f"wrote {options.new_key}: give the robot a copy, and `bot deploy` this file as --key-file")
+        return
     if options.check is not None:
         run_check(options)
         return
@@ -155,12 +168,18 @@ def entered(robot: Robot) -> Iterator[frozenset[int]]:
 def make_robot(options: Namespace, kind: type[Robot], contract: Contract) -> Robot:
     """Make the robot with its options, or connect to a simulated one."""
     given, joints = robot_options(options), control_of(contract).joints
+    if options.key_file is not None and options.address is None:
+        raise ValueError("--key-file is for a robot at an --address; other links have a key of their own, or none")
     if options.robot == "sim":
         address = None if options.address is None else host_and_port(options.address)
         if address is None and contract.hardware is not A1:
             given = {"start": "held"} | given  # not every robot stands without its policy
         model = contract.environment.robot
-        return SimRobot.create(given, joints, address=address, policy=options.policy, model=model)
+        has_key = address is not None and (options.key_file is not None or VARIABLE in os.environ)
+        key = find_key(options.key_file) if has_key else None
+        return SimRobot.create(
+            given, joints, address=address, remote=has_key, policy=options.policy, model=model, key=key
+        )
     if options.address is not None:
         raise ValueError(f"--address is for a simulated robot, not for {options.robot!r}")
     return kind.create(given, joints)
@@ -217,7 +236,7 @@ def run_check(options: Namespace) -> None:
     for claim, problem in conformance(lambda: kind.create(given, joints), joints):
         found.append({"claim": claim, "problem": problem})
         if not options.json:
-            print(f"FAILED  {claim}: {problem}" if problem else f"ok      {claim}", flush=True)
+            print(printable(f"FAILED  {claim}: {problem}" if problem else f"ok      {claim}"), flush=True)
     failed = [one["claim"] for one in found if one["problem"]]
     if options.json:
         print_json({"driver": options.check, "checks": found})

@@ -5,9 +5,9 @@
         robot.send(Command.damping(12, kd=5.0))
     robot.report
 
-Without an address it starts the robot's process and ends it again. With an address it connects to a robot that is
-running already (`python -m body_transformer.deploy.robots.sim_process`). The joints, in the robot's order, are known
-after `__enter__`.
+Without an address it starts the robot's process, with a new key for the link, and ends it again. With an address it
+connects to a robot that is running already (`python -m body_transformer.deploy.robots.sim_process`) and has the same
+key. The joints, in the robot's order, are known after `__enter__`.
 """
 
 from __future__ import annotations
@@ -28,19 +28,11 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from ...policy_folder import find_policy
+from ...text import printable
+from ..key import find_key, new_key
 from ..limits import CommandBounds, hardware_of
-from ..link import (
-    FROM_ROBOT,
-    Address,
-    DatagramError,
-    Kind,
-    Link,
-    Packet,
-    pack_command,
-    pack_names,
-    unpack_names,
-    unpack_state,
-)
+from ..link import FROM_ROBOT, NONCE_BYTES, VERSION, Address, DatagramError, Kind, Link, Packet
+from ..payloads import pack_command, pack_names, unpack_names, unpack_state
 from ..robot import Command, Robot, State
 from .sim_options import SimOptions, SimReport
 
@@ -75,6 +67,7 @@ class SimRobot(Robot):
         remote: bool = False,
         policy: Path | None = None,
         model: str | None = None,
+        key: bytes | None = None,
     ) -> None:
         """Prepare a connection.
 
@@ -85,11 +78,12 @@ class SimRobot(Robot):
             remote: allow a robot on another host.
             policy: exported policy whose robot is started; None: an A1.
             model: name of the robot's model, which selects the hardware's bounds; None: the joints select them.
+            key: of the link to a robot at an address; None: the one in BOT_LINK_KEY.
         """
         if address is not None and options is not None:
             raise ValueError("options are for a robot that is started here; the one at an address has its own")
         if address is not None and not remote and not _is_loopback(address[0]):
-            raise ValueError(f"{address[0]!r} is not on this host; a robot elsewhere needs remote=True")
+            raise ValueError(f"{address[0]!r} is not on this host; a robot elsewhere needs remote=True and a key")
         self.options = options or SimOptions()
         self.joints: tuple[str, ...] = ()
         self.report: SimReport | None = None
@@ -103,6 +97,7 @@ class SimRobot(Robot):
         self._commanded = False
         self._bounds: CommandBounds | None = None
         self._address, self._policy, self._model = address, policy, model
+        self._key = key or (new_key() if address is None else find_key())
         self._expected = tuple(expected)
         self._output: IO[bytes] | None = None
 
@@ -186,16 +181,20 @@ class SimRobot(Robot):
         command += ["--port", "0", "--parent", str(os.getpid())]
         command += ["--policy", str(find_policy(self._policy).path)] if self._policy else []
         command += _flags(self.options)
+        key, end = os.pipe()  # unlike arguments, a pipe is not seen by other users
+        os.write(end, f"{self._key.hex()}\n".encode())
+        os.close(end)
         # a file, because a full pipe would block the robot
         self._output = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=key,
             stdout=self._output,
             stderr=self._output,
             env={**os.environ, "OMP_NUM_THREADS": "1"},  # so that it does not take the controller's cores
             start_new_session=True,  # Ctrl-C goes to the controller, which damps and takes the report
         )
+        os.close(key)
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline_s:
             for event in self._events():
@@ -205,7 +204,7 @@ class SimRobot(Robot):
                 break
             time.sleep(0.01)
         *_, error = self._output_text().decode(errors="replace").strip().rsplit("\n", 1)  # last line of a traceback
-        raise ValueError(f"the simulated robot did not start: {error}")
+        raise ValueError(f"the simulated robot did not start: {printable(error)}")
 
     def _output_text(self) -> bytes:
         """Return the process's output so far, without moving the file's position, which the process shares."""
@@ -243,20 +242,28 @@ class SimRobot(Robot):
     # -- the session ---------------------------------------------------------------------------------------------------
 
     def _greet(self, address: Address) -> None:
-        """Send HELLO until the robot answers, and check that its joints are the expected ones."""
+        """Open a session, and check that the robot's joints are the expected ones."""
         where = (socket.gethostbyname(address[0]), address[1])
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.link = Link(sock, FROM_ROBOT)
+        self.link = link = Link(sock, FROM_ROBOT, self._key)
         if _is_loopback(where[0]):
             sock.bind(("127.0.0.1", 0))
         sock.connect(where)  # the kernel drops datagrams of others
-        self.link.open(where, 1 + secrets.randbelow(2**32 - 1))
-        hello, kinds = pack_names(self._expected), {Kind.WELCOME, Kind.REFUSE}
-        answer = next(self._answers(Kind.HELLO, hello, kinds, HELLO_TIMEOUT_S), None)
-        if answer is None:
-            raise ValueError(f"no robot answers at {where[0]}:{where[1]}")
+        link.open(where, secrets.token_bytes(NONCE_BYTES))
+        kinds = {Kind.CHALLENGE, Kind.WELCOME, Kind.REFUSE}
+        for answer in self._answers(Kind.HELLO, b"", kinds, HELLO_TIMEOUT_S):
+            if answer.kind is not Kind.CHALLENGE:
+                break
+            if len(answer.payload) == NONCE_BYTES:
+                link.agree_nonce(answer.payload)
+                link.send(Kind.OPEN, pack_names(self._expected), time.monotonic())
+        else:
+            raise ValueError(
+                f"no robot answers at {where[0]}:{where[1]}: either none runs there, or it has another key or another "
+                f"version of the link than {VERSION}"
+            )
         if answer.kind is Kind.REFUSE:
-            raise ValueError(f"the robot refuses: {answer.payload.decode(errors='replace')}")
+            raise ValueError(f"the robot refuses: {printable(answer.payload.decode(errors='replace'))}")
         self.joints = unpack_names(answer.payload)
         if not self.joints or (self._expected and set(self.joints) != set(self._expected)):
             raise ValueError(f"the robot's joints are {self.joints}; expected {self._expected}, in any order")

@@ -1,10 +1,12 @@
 """The simulated robot: a separate process that a controller reaches over UDP, like a real robot.
 
-    python -m body_transformer.deploy.robots.sim_process --policy DIR --port 47001 --latency-ms 20
+    bot deploy --new-key sim.key
+    python -m body_transformer.deploy.robots.sim_process --policy DIR --port 47001 --key-file sim.key --latency-ms 20
 
-It runs in real time, damps by itself when commands stop, and accepts one controller at a time. Every session starts in
-the start pose. It prints its events, one JSON object per line: `listening` first, `report` last. It ends at SIGTERM or
-Ctrl-C; with `--parent PID`, also after the first session and when that process is gone.
+It runs in real time, damps by itself when commands stop, and accepts one controller at a time, which must have the
+same key. Every session starts in the start pose. It prints its events, one JSON object per line: `listening` first,
+`report` last. It ends at SIGTERM or Ctrl-C. With `--parent PID` it also ends after the first session and when that
+process is gone, and that process writes the key to its standard input.
 """
 
 from __future__ import annotations
@@ -23,19 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from ..link import (
-    FROM_CONTROLLER,
-    Address,
-    DatagramError,
-    Kind,
-    Link,
-    Packet,
-    encode,
-    pack_names,
-    pack_state,
-    unpack_command,
-    unpack_names,
-)
+from ..key import find_key, parse_key
+from ..link import FROM_CONTROLLER, Address, DatagramError, Kind, Link, Packet, answer_to_version_2
+from ..payloads import pack_names, pack_state, unpack_command, unpack_names
 from ..robot import Command, State
 from .sim_body import MotionRecorder, SimBody
 from .sim_model import sim_model
@@ -76,11 +68,16 @@ class SimProcess:
     """The robot: body, network and session."""
 
     def __init__(
-        self, options: SimOptions, sock: socket.socket, parent: int | None = None, policy: Path | None = None
+        self,
+        options: SimOptions,
+        sock: socket.socket,
+        key: bytes,
+        parent: int | None = None,
+        policy: Path | None = None,
     ) -> None:
         self.options = options
         self.body = SimBody(options, sim_model(policy))
-        self.link = Link(sock, FROM_CONTROLLER)
+        self.link = Link(sock, FROM_CONTROLLER, key)
         self.rollout = MotionRecorder(self.body)
         self.stopped = False
         self._parent = parent
@@ -91,7 +88,6 @@ class SimProcess:
         self._steps = round(options.physics_hz / options.state_hz)
         self._lag_s = 0.0
         self._events = 0
-        self._closed = {0}  # finished sessions; 0 is not a session
         self._start_session()
 
     # -- the loop ------------------------------------------------------------------------------------------------------
@@ -124,6 +120,8 @@ class SimProcess:
             packet = self.link.accept(data, address)
             if packet is not None:
                 self._handle(packet, address)
+            elif (answer := answer_to_version_2(data)) is not None:
+                self._outbound.put(self.body.time_s, (answer, address))
         command = self._current()
         for _ in range(self._steps):
             self.body.step(command)
@@ -196,8 +194,8 @@ class SimProcess:
 
     def _handle(self, packet: Packet, address: Address) -> None:
         try:
-            if packet.kind is Kind.HELLO:
-                self._hello(packet, address)
+            if packet.kind in (Kind.HELLO, Kind.OPEN):
+                (self._hello if packet.kind is Kind.HELLO else self._open)(packet, address)
                 return
             self._session.heard_s = self.body.time_s
             if packet.kind is Kind.BYE:
@@ -210,19 +208,23 @@ class SimProcess:
             self.link.reject(packet, reason)
 
     def _hello(self, packet: Packet, address: Address) -> None:
+        if packet.payload:
+            raise DatagramError("payload")
+        self._answer(packet, address, Kind.CHALLENGE, self.link.challenge(packet.session, address))
+
+    def _open(self, packet: Packet, address: Address) -> None:
         wanted = unpack_names(packet.payload)
-        current = (address, packet.session) == (self.link.peer, self.link.session)
-        if not current:
-            if packet.session in self._closed:
-                raise DatagramError("session")
+        if (address, packet.session) != (self.link.peer, self.link.session):
+            nonce = self.link.challenge(packet.session, address)
+            self.link.next_attempt()
             if self._is_taken():
-                return self._refuse(packet, address, "the robot has another controller")
+                return self._answer(packet, address, Kind.REFUSE, b"the robot has another controller")
             if wanted and set(wanted) != set(self.body.joints):
-                return self._refuse(packet, address, f"the robot's joints are {', '.join(self.body.joints)}")
-            self._closed.add(self.link.session)
+                reason = f"the robot's joints are {', '.join(self.body.joints)}"
+                return self._answer(packet, address, Kind.REFUSE, reason.encode())
             self._start_session()
-            self.link.open(address, packet.session, self.body.joints)
-            self._say("session", peer=address, session=packet.session)
+            self.link.open(address, packet.session, nonce, self.body.joints)
+            self._say("session", peer=address, session=packet.session.hex())
         self._reply(Kind.WELCOME, pack_names(self.body.joints))
         return None
 
@@ -230,9 +232,9 @@ class SimProcess:
         silent_s = self.body.time_s - self._session.heard_s
         return self.link.peer is not None and self._session.bye_s is None and silent_s < SILENT_PEER_S
 
-    def _refuse(self, hello: Packet, address: Address, reason: str) -> None:
-        answer = Packet(Kind.REFUSE, hello.session, 0, hello.sequence, self.body.time_s, reason.encode())
-        self._outbound.put(self.body.time_s, (encode(answer), address))
+    def _answer(self, greeting: Packet, address: Address, kind: Kind, payload: bytes) -> None:
+        data = self.link.answer(greeting, kind, payload, self.body.time_s)
+        self._outbound.put(self.body.time_s, (data, address))
 
     def _take(self, packet: Packet) -> None:
         self._session.command = unpack_command(packet, len(self.body.joints))
@@ -296,6 +298,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on; default: the loopback interface")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0: any free one")
     parser.add_argument("--parent", type=int, help="id of a process; the robot ends when that process is gone")
+    parser.add_argument("--key-file", type=Path, help="file with the key of the link; default: BOT_LINK_KEY")
     for field in fields(SimOptions):
         flag = f"--{field.name.replace('_', '-')}"
         if field.name == "start_joints":
@@ -305,11 +308,14 @@ def main(argv: list[str] | None = None) -> int:
                 flag, type=type(field.default), default=field.default, help=f"default: {field.default!r}"
             )
     given = vars(parser.parse_args(argv))
-    host, port, parent, policy = (given.pop(name) for name in ("host", "port", "parent", "policy"))
+    host, port, parent, policy, key_file = (
+        given.pop(name) for name in ("host", "port", "parent", "policy", "key_file")
+    )
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
+            key = find_key(key_file) if parent is None else parse_key(sys.stdin.readline(), "standard input")
             sock.bind((host, port))
-            robot = SimProcess(SimOptions.from_dict(given), sock, parent, policy)
+            robot = SimProcess(SimOptions.from_dict(given), sock, key, parent, policy)
         except (OSError, ValueError) as error:
             print(f"the simulated robot cannot start at {host}:{port}: {error}", file=sys.stderr)
             return 2
