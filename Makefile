@@ -10,7 +10,7 @@ demo: .venv/.core-ready
 
 test: check core robot
 	OMP_NUM_THREADS=1 .venv/bin/pytest -m 'not alone' --numprocesses auto --maxprocesses 8 --dist loadfile
-	.venv/bin/pytest -m alone
+	.venv/bin/pytest -m alone $$(grep -rl --include='*.py' 'mark\.alone' tests)
 
 check: .venv/.dev-ready
 	.venv/bin/ruff check .

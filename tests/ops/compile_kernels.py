@@ -1,7 +1,8 @@
 """Compile the encoder's kernels on a machine without a GPU, and look for known compiler errors.
 
-    python -m tests.ops.compile_kernels fused bf16 16 64 128 2   # kernels, precision, nodes, width, hidden units, heads
-    python -m tests.ops.compile_kernels hopper bf16 16 64 128 2
+    python -m tests.ops.compile_kernels "fused bf16 16 64 128 2" "hopper bf16 16 64 128 2"
+
+Each argument is a case: kernels, precision, nodes, width, hidden units, heads, and options.
 
 Each error leads to occasional wrong results or to an illegal access:
 
@@ -17,12 +18,13 @@ The kernels for small bodies also show how well they use a multiprocessor:
 - exchanges: writes of a warp to shared memory that another warp reads.
 - waits: waits for products in flight; with too few registers, the assembler waits for every product.
 
-The output is one JSON object per kernel.
+The output is one JSON object per kernel, in the order of the cases.
 """
 
 import argparse
 import json
 import re
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -167,24 +169,28 @@ def hopper(kind: str, sizes: EncoderSizes) -> dict[str, object]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def parse(case: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="case")
     parser.add_argument("kernels", choices=("fused", "hopper"))
     parser.add_argument("precision", choices=PRECISIONS)
     for name in ("nodes", "width", "hidden", "heads"):
         parser.add_argument(name, type=int)
     parser.add_argument("--capability", type=int, default=90)
     parser.add_argument("--own-fences", action="store_true", help="insert fences, as for a Triton that inserts none")
-    options = parser.parse_args()
-    sizes = FusedSizes(10, options.nodes, options.width, options.hidden, options.heads)
-    own_fences = options.own_fences or TorchVersion(triton.__version__) < "3.7.1"
-    for kind in FUSED if options.kernels == "fused" else HOPPER:
-        found = (
-            fused(kind, options.precision, sizes, options.capability, own_fences)
-            if options.kernels == "fused"
-            else hopper(kind, sizes)
-        )
-        print(json.dumps({"kernel": kind, **found}), flush=True)
+    return parser.parse_args(case.split())
+
+
+def main() -> None:
+    for options in map(parse, sys.argv[1:]):
+        sizes = FusedSizes(10, options.nodes, options.width, options.hidden, options.heads)
+        own_fences = options.own_fences or TorchVersion(triton.__version__) < "3.7.1"
+        for kind in FUSED if options.kernels == "fused" else HOPPER:
+            found = (
+                fused(kind, options.precision, sizes, options.capability, own_fences)
+                if options.kernels == "fused"
+                else hopper(kind, sizes)
+            )
+            print(json.dumps({"kernel": kind, **found}), flush=True)
 
 
 if __name__ == "__main__":

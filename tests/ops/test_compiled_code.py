@@ -15,15 +15,8 @@ KERNELS = {
 HOPPER, AMPERE = 227 * 1024, 163 * 1024  # bytes of shared memory that a program may use
 
 
-def compiled(case: str, which: str = "fused") -> list[dict]:
-    kernels = [json.loads(line) for line in output_of("compile_kernels", which, *case.split()).splitlines()]
-    assert [kernel["kernel"] for kernel in kernels] == KERNELS[which]
-    return kernels
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
+CASES = {
+    "fused": [
         "bf16 16 64 128 2",
         "bf16 16 64 128 2 --own-fences",
         "bf16 50 32 100 2 --own-fences",
@@ -32,20 +25,37 @@ def compiled(case: str, which: str = "fused") -> list[dict]:
         "tf32 16 64 128 2",
         "tf32 50 96 200 4",
     ],
-)
-def test_a_kernel_fits_and_its_reads_are_synchronised(case):
-    for kernel in compiled(case):
+    "hopper": ["bf16 16 64 128 2", "bf16 13 64 128 2", "bf16 1 64 128 2"],
+}
+OLDER = "bf16 16 64 128 2 --capability 80"
+
+
+@pytest.fixture(scope="module")
+def compiled() -> dict[tuple[str, str], list[dict]]:
+    """Compile every case in one process; return the kernels by language and case."""
+    cases = [(which, case) for which in CASES for case in CASES[which]] + [("fused", OLDER)]
+    lines = output_of("compile_kernels", *(f"{which} {case}" for which, case in cases)).splitlines()
+    kernels = {case: [json.loads(lines.pop(0)) for _ in KERNELS[case[0]]] for case in cases}
+    assert lines == []
+    for (which, _), found in kernels.items():
+        assert [kernel["kernel"] for kernel in found] == KERNELS[which]
+    return kernels
+
+
+@pytest.mark.parametrize("case", CASES["fused"])
+def test_a_kernel_fits_and_its_reads_are_synchronised(compiled, case):
+    for kernel in compiled["fused", case]:
         assert (kernel["unfenced"], kernel["overtaken"], kernel["uninitialised"]) == (0, [], [])
         assert kernel["shared"] <= HOPPER
 
 
-def test_the_small_kernels_fit_on_older_gpus():
-    assert all(kernel["shared"] <= AMPERE for kernel in compiled("bf16 16 64 128 2 --capability 80"))
+def test_the_small_kernels_fit_on_older_gpus(compiled):
+    assert all(kernel["shared"] <= AMPERE for kernel in compiled["fused", OLDER])
 
 
-@pytest.mark.parametrize("case", ["bf16 16 64 128 2", "bf16 13 64 128 2", "bf16 1 64 128 2"])
-def test_a_kernel_for_small_bodies_fits_and_its_reads_are_synchronised(case):
-    for kernel in compiled(case, "hopper"):
+@pytest.mark.parametrize("case", CASES["hopper"])
+def test_a_kernel_for_small_bodies_fits_and_its_reads_are_synchronised(compiled, case):
+    for kernel in compiled["hopper", case]:
         assert (kernel["unfenced"], kernel["uninitialised"]) == (0, [])
         assert kernel["shared"] <= HOPPER
         if kernel["kernel"] in ("inference", "forward"):
