@@ -1,8 +1,16 @@
 """Environments of our tasks on the CPU, made once for all tests."""
 
 from functools import cache
+from importlib.util import find_spec
 
 import pytest
+
+if find_spec("mujoco_warp"):
+    from mujoco_warp._src import collision_convex, collision_primitive
+
+    # each step looks 78 pairs of shapes up through Warp's search for overloads, a quarter of a step on a CPU
+    collision_convex.upper_trid_index = cache(collision_convex.upper_trid_index)
+    collision_primitive.upper_trid_index = collision_convex.upper_trid_index
 
 
 @pytest.fixture(scope="session")

@@ -189,7 +189,7 @@ def test_demonstrations_can_be_drawn(episodes):
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
-OPTIONS = ["start_rollouts", "1", "random_rollouts", "1", "num_worlds", "4", "transitions", "40"]
+OPTIONS = ["start_rollouts", "1", "random_rollouts", "1", "num_worlds", "8", "transitions", "40"]
 SMALL = [
     "--policy.embed-dim",
     "20",
