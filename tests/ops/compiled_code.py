@@ -22,7 +22,9 @@ def output_of(module: str, *arguments: str) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     command = [sys.executable, "-m", f"tests.ops.{module}", *arguments]
-    run = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300 * len(arguments))
+    run = subprocess.run(
+        command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300 * len(arguments)
+    )
     assert run.returncode == 0, run.stderr
     return run.stdout
 
