@@ -26,6 +26,26 @@ def test_two_deployments_of_the_same_second_have_separate_folders(tmp_path, monk
     assert [folder.name for folder in Path("deployments").iterdir()] == [one.name]  # the other was left empty
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("mjlab:Go1 Walk", "mjlab-Go1-Walk"),
+        ("../../elsewhere/evil", "elsewhere-evil"),
+        ("/tmp/evil", "tmp-evil"),
+        ("\x1b[2J\u202ename\n", "2J-name"),
+        ("...", "policy"),
+        ("a" * 300, "a" * 80),
+        ("läufer", "läufer"),
+    ],
+)
+def test_the_name_of_a_policy_cannot_lead_out_of_the_folder_of_deployments(tmp_path, monkeypatch, name, expected):
+    monkeypatch.chdir(tmp_path)
+    with log_folder(None, name) as folder:
+        assert folder.parent == Path("deployments")
+        assert re.fullmatch(rf"{expected}-\d{{8}}-\d{{6}}", folder.name)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["deployments"]
+
+
 def test_an_existing_folder_is_not_removed(tmp_path):
     with log_folder(tmp_path, "a1-walk") as folder:
         assert folder == tmp_path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,9 +18,12 @@ from ..deploy.runtime import RunResult, Runtime
 from ..deploy.saved_log import holds_log, link_trouble
 from ..files import check_writable, try_lock
 from ..schema import plain
+from ..text import printable
 from .output import complain
 
 DEFAULT = Path("deployments")
+MAX_NAME = 80
+"""Most characters of a policy's name in the name of a folder."""
 
 
 # -- the folder --------------------------------------------------------------------------------------------------------
@@ -32,7 +36,8 @@ def log_folder(out: Path | None, name: str) -> Iterator[Path]:
     Other deployments cannot use the folder meanwhile. A folder that was made here and is empty afterwards is removed.
     """
     made = out is None or not out.exists()
-    folder = _new(f"{name}-{time.strftime('%Y%m%d-%H%M%S')}") if out is None else out
+    plain_name = re.sub(r"[^\w.-]+", "-", name)[:MAX_NAME].strip(".-") or "policy"  # the contract's may be a path
+    folder = _new(f"{plain_name}-{time.strftime('%Y%m%d-%H%M%S')}") if out is None else out
     try:
         check_writable(folder, "the log")
         descriptor = os.open(folder, os.O_RDONLY)
@@ -99,19 +104,27 @@ def save(runtime: Runtime, folder: Path, robot: str, report: dict[str, Any] | No
 
 def print_result(name: str, robot: str, result: RunResult, log: Path | None, report: dict[str, Any] | None) -> None:
     """Print the summary as lines."""
+    for line in result_lines(name, robot, result, log, report):
+        print(printable(line))
+
+
+def result_lines(
+    name: str, robot: str, result: RunResult, log: Path | None, report: dict[str, Any] | None
+) -> Iterator[str]:
+    """Yield the lines of the summary."""
     work = result.work_ms
     timing = f"; a step takes {work['p50']:.2f} ms (p99 {work['p99']:.2f})" if work else ""
-    print(f"{name} on {robot}: {result.policy_seconds:.1f} s, {result.missed} deadlines missed{timing}")
+    yield f"{name} on {robot}: {result.policy_seconds:.1f} s, {result.missed} deadlines missed{timing}"
     if report is not None:
-        print(described(report))
+        yield described(report)
         if trouble := link_trouble(report):
-            print(f"link: {', '.join(trouble)}")
+            yield f"link: {', '.join(trouble)}"
     interventions = ", ".join(f"{reason} {times}" for reason, times in result.interventions.items())
-    print(f"interventions: {interventions or 'none'}")
+    yield f"interventions: {interventions or 'none'}"
     if result.stop is not None:
-        print(f"stop: {result.stop}")
+        yield f"stop: {result.stop}"
     if log is not None:
-        print(f"wrote {log}")
+        yield f"wrote {log}"
 
 
 def described(report: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from ..deploy.runtime import Runtime
+from ..text import printable
 from .output import complain
 
 KEYS = frozenset(b" \r\nq")
@@ -128,7 +129,7 @@ def live_line(runtime: Runtime) -> Iterator[None]:
 def status_line(runtime: Runtime) -> str:
     """Return phase, time, stop, rate, latencies, missed deadlines and interventions; a dash for an unknown latency."""
     controller, elapsed_s, trip_s = runtime.controller, runtime.elapsed_s, runtime.robot.round_trip_s
-    stop = f"  {controller.interventions.stop} " if controller.interventions.stop else ""
+    stop = f"  {printable(controller.interventions.stop)} " if controller.interventions.stop else ""
     rate_hz = runtime.log.num_ticks / elapsed_s if elapsed_s > 0 else 0.0
     where = f"{controller.phase.name.lower():<8}{elapsed_s:7.1f} s{stop} {rate_hz:6.1f} Hz"
     # a round trip is below 0 while a simulated robot that was late catches up
