@@ -17,6 +17,7 @@ from . import robots
 from .body.forest import Edge
 from .body.graph import BodyGraph, Fixed
 from .body.layout import Layout, Term
+from .body.outside import check_inside
 from .deploy.config import DeployConfig
 from .documents import yaml_mapping
 from .errors import listing, unknown
@@ -46,10 +47,18 @@ class RobotSpec:
     """Whether a body without a joint keeps its own node or merges into its parent."""
     extra_edges: tuple[Edge, ...] = ()
     """Edges in addition to those of the tree."""
+    allow_outside: bool = False
+    """Allow the description to name files outside its folder: included ones, meshes, textures and the like."""
 
     def graph(self) -> BodyGraph:
         """Read the body graph."""
-        return BodyGraph.from_file(self.path, self.root, self.fixed, self.extra_edges)
+        return BodyGraph.from_file(self.path, self.root, self.fixed, self.extra_edges, allow_outside=self.allow_outside)
+
+    def model_file(self) -> Path:
+        """Return the robot's file, for MuJoCo to compile; its meshes must lie in its folder, unless that is allowed."""
+        if not self.allow_outside:
+            check_inside(self.path, repr(str(self.path)), assets=True)
+        return self.path
 
     @property
     def path(self) -> Path:

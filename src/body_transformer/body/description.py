@@ -17,6 +17,7 @@ import mujoco
 
 from ..errors import unknown
 from .forest import Edge
+from .outside import check_inside
 from .tree import Body, Tree, actuators, between_nodes, choose_roots, equalities, fresh_names, mimics
 
 T = TypeVar("T")
@@ -30,15 +31,22 @@ _SEVERAL_MATERIALS = "repeated element: 'material'"
 """MuJoCo's refusal of a URDF with several materials per shape, as exported from COLLADA; a body graph needs none."""
 
 
-def parse(source: Mapping[str, str], name: str) -> mujoco.MjSpec:
-    """Parse `{"path": …}` or `{"text": …}`; error messages call the source `name`."""
+def parse(source: Mapping[str, str], name: str, allow_outside: bool = False) -> mujoco.MjSpec:
+    """Parse `{"path": …}` or `{"text": …}`; error messages call the source `name`.
+
+    Files outside the folder, or the working folder of a text, are included only with `allow_outside`.
+    """
     if "text" in source:
+        if not allow_outside:
+            check_inside(source["text"], name)
         return _parsed(lambda: _parse_text(source["text"]), name)
     path = os.path.abspath(source["path"])  # MuJoCo does not resolve nested includes from a relative path
     if not os.path.exists(path):
         raise FileNotFoundError(f"no robot file at {name}; give an MJCF (.xml) or URDF (.urdf) file")
     if not os.path.isfile(path):
         raise ValueError(f"{name} is not a file; give an MJCF (.xml) or URDF (.urdf) file")
+    if not allow_outside:
+        check_inside(Path(path), name)
     return _parsed(lambda: _parse_file(path), name)
 
 

@@ -104,6 +104,7 @@ class BodyGraph:
         fixed: Fixed = "keep",
         extra_edges: Iterable[Edge] = (),
         equality_edges: bool = False,
+        allow_outside: bool = False,
     ) -> BodyGraph:
         """Read an MJCF or URDF file; mesh, texture and height-field files are not needed (but a `flexcomp`'s are).
 
@@ -114,13 +115,15 @@ class BodyGraph:
             fixed: `"merge"` joins a body without a joint to its parent, `"keep"` gives it its own node.
             extra_edges: more connections, by body name.
             equality_edges: use the file's `connect` and `weld` constraints as connections, too.
+            allow_outside: allow the file to include files outside its folder.
         """
         from .isolate import read_graph
 
         source = {"path": os.fspath(path)}
         if source["path"].lstrip().startswith("<"):
             raise ValueError("BodyGraph.from_file takes the path of a file; BodyGraph.from_xml takes a document")
-        return cls.from_dict(read_graph(source, root, fixed, pairs(extra_edges), equality_edges))
+        options = (root, fixed, pairs(extra_edges), equality_edges)
+        return cls.from_dict(read_graph(source, *options, allow_outside=allow_outside))
 
     @classmethod
     def from_xml(
@@ -130,6 +133,7 @@ class BodyGraph:
         fixed: Fixed = "keep",
         extra_edges: Iterable[Edge] = (),
         equality_edges: bool = False,
+        allow_outside: bool = False,
     ) -> BodyGraph:
         """Read the text of an MJCF or URDF document; the arguments are those of `from_file`."""
         from .isolate import read_graph
@@ -138,7 +142,8 @@ class BodyGraph:
             raise ValueError(f"an MJCF or URDF document must be given as a string; got {type(text).__name__}")
         if not text.isascii() and text.encode(errors="ignore").decode() != text:
             raise ValueError("the given text has unpaired surrogates, which UTF-8 cannot encode")
-        return cls.from_dict(read_graph({"text": text}, root, fixed, pairs(extra_edges), equality_edges))
+        options = (root, fixed, pairs(extra_edges), equality_edges)
+        return cls.from_dict(read_graph({"text": text}, *options, allow_outside=allow_outside))
 
     @classmethod
     def from_spec(

@@ -34,9 +34,15 @@ ERRORS = {"missing": FileNotFoundError, "wrong": ValueError, "failed": RuntimeEr
 _lock = threading.Lock()
 
 
-def read_graph(source: Mapping[str, str], *options: Any) -> dict[str, Any]:
-    """Read a robot in the reading process and return the fields of its graph."""
-    request = {"source": source, "options": options, "folder": _working_folder(), "timeout_s": TIMEOUT_S}
+def read_graph(source: Mapping[str, str], *options: Any, allow_outside: bool = False) -> dict[str, Any]:
+    """Read a robot in the reading process and return the fields of its graph; `options` are those of `read_spec`."""
+    request = {
+        "source": source,
+        "options": options,
+        "allow_outside": allow_outside,
+        "folder": _working_folder(),
+        "timeout_s": TIMEOUT_S,
+    }
     reply = _reply(request) if os.name == "posix" else answer(request)
     for key, error in ERRORS.items():
         if key in reply:
@@ -186,7 +192,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         os.chdir(request["folder"])  # paths may be relative to it
         source = {key: os.path.abspath(value) if key == "path" else value for key, value in request["source"].items()}
-        spec, urdf = parse(source, name), read_urdf(source, name)
+        spec, urdf = parse(source, name, request.get("allow_outside", False)), read_urdf(source, name)
         return {"graph": read_spec(spec, name, urdf, *request["options"])}
     except FileNotFoundError as error:
         return {"missing": str(error)}

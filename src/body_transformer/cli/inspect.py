@@ -49,6 +49,8 @@ class Inspect:
     `world` puts the whole file below a node of its own."""
     fixed: Annotated[Fixed, tyro.conf.arg(metavar="keep|merge")] = "keep"
     """Whether a body without a joint keeps its own node or merges into its parent."""
+    allow_outside: Flag = False
+    """Allow the robot's file to name files outside its folder: included ones, meshes and the like."""
     equality_edges: Flag = False
     """Use the file's connect and weld constraints as edges, as closed-chain legs need."""
     variant: Annotated[str | None, tyro.conf.arg(metavar="VARIANT")] = None
@@ -102,15 +104,20 @@ def main(args: list[str]) -> None:
 def find_subject(options: Inspect) -> Subject:
     """Read the robot or experiment."""
     if options.what in experiment_names() or options.what.endswith(SUFFIXES):
-        if options.root or options.fixed != "keep" or options.equality_edges:
+        if options.root or options.fixed != "keep" or options.equality_edges or options.allow_outside:
             raise ValueError(
-                f"{options.what!r} is an experiment and sets its own root, fixed and edges; leave the flags out"
+                f"{options.what!r} is an experiment and sets its own root, fixed, edges and allow_outside; leave the "
+                "flags out"
             )
         experiment = load_experiment(options.what)
         layout = experiment.layout()
         return Subject(layout.graph, layout, experiment.policy_config(options.variant), experiment)
     graph = BodyGraph.from_file(
-        find_robot(options.what), options.root or None, options.fixed, equality_edges=options.equality_edges
+        find_robot(options.what),
+        options.root or None,
+        options.fixed,
+        equality_edges=options.equality_edges,
+        allow_outside=options.allow_outside,
     )
     controllable = graph.actuators or graph.independent_joints
     layout_or_none = Layout.proprioceptive(graph) if controllable else None

@@ -44,6 +44,8 @@ class New:
     """The robot's root body, several of them, or `world`; needed if the file holds several trees."""
     fixed: Annotated[Fixed, tyro.conf.arg(metavar="keep|merge")] = "keep"
     """Whether a body without a joint keeps its own node or merges into its parent."""
+    allow_outside: Flag = False
+    """Allow the robot's file to name files outside its folder: included ones, meshes and the like."""
     overwrite: Flag = False
     """Replace an existing file."""
 
@@ -55,7 +57,8 @@ def main(args: list[str]) -> None:
         raise ValueError(f"--out must end with {' or '.join(SUFFIXES)}; got {str(options.out)!r}")
     if options.out.exists() and not options.overwrite:
         raise ValueError(f"{str(options.out)!r} exists: give another --out, or --overwrite")
-    spec = RobotSpec(str(find_robot(options.robot)), options.root or None, options.fixed)
+    file = str(find_robot(options.robot))
+    spec = RobotSpec(file, options.root or None, options.fixed, allow_outside=options.allow_outside)
     found = own_robot(spec, options.data, REMEDY, strict=False)
     atomic_write(options.out, experiment_text(found, options))
     load_experiment(options.out).layout()
@@ -71,13 +74,14 @@ def experiment_text(found: OwnRobot, options: New) -> str:
     file = options.robot if options.robot in robots.names() else _relative(options.robot, folder)
     root = {"root": list(options.root)} if options.root else {}
     fixed = {"fixed": options.fixed} if options.fixed != "keep" else {}
+    outside = {"allow_outside": True} if options.allow_outside else {}
     imitation: dict[str, Any] = {"task": "none", "reader": config.reader}
     imitation["data"] = "demos.npz" if options.data is None else _relative(options.data, folder)
     imitation |= {"options": dict(config.options)} if config.options else {}
     lines = [
         f"# An experiment, written by `bot new`. `bot inspect {options.out.name}` shows it, and `bot train` trains it.",
         *_lines({"title": made.title}),
-        _line({"robot": {"file": file, **root, **fixed}}),
+        _line({"robot": {"file": file, **root, **fixed, **outside}}),
         "",
         f"obs_dim: {made.obs_dim}",
         "# Terms of the observation in order. `kind` is root, joints, actuators, bodies, node or unused; `of` names",

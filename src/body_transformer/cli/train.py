@@ -76,6 +76,8 @@ class TrainOwn(Train):
     """The robot's root body, several of them, or `world`; needed if the file holds several trees."""
     fixed: Annotated[Fixed, tyro.conf.arg(metavar="keep|merge")] = "keep"
     """Whether a body without a joint keeps its own node or merges into its parent."""
+    allow_outside: Flag = False
+    """Allow the robot's file to name files outside its folder: included ones, meshes and the like."""
 
 
 @dataclass(kw_only=True)
@@ -156,7 +158,7 @@ def start_own(args: list[str]) -> None:
     options = parse(TrainOwn, ["--help"] if is_asked else args, default)
     options.check_variant(policy.variant)
     file = options.robot if options.robot in robots.names() else os.path.abspath(find_robot(options.robot))
-    spec = RobotSpec(file, options.root or None, options.fixed)
+    spec = RobotSpec(file, options.root or None, options.fixed, allow_outside=options.allow_outside)
     root = f" --root {shlex.join(options.root)}" if options.root else ""
     command = f"`bot new {options.robot} --data {options.data}{root} --out mine.yaml`"
     found = own_robot(spec, options.data, f"{command} writes an experiment, in which you can name other owners")

@@ -163,7 +163,7 @@ def sections_of(policy: Policy, experiment: Experiment) -> Sections | None:
     if experiment.deploy is None:
         return None
     bound = 1.0 if policy.config.squash == "tanh" else None
-    return contract_sections(experiment.deploy, experiment.robot.path, policy.layout, bound)
+    return contract_sections(experiment.deploy, experiment.robot.model_file(), policy.layout, bound)
 
 
 def _as_one_batch(model: bytes, contract: Contract) -> float:
