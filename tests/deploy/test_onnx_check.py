@@ -254,6 +254,14 @@ def test_a_network_that_needs_too_much_time_is_refused(monkeypatch):
         try_session(content, "a1", OBS)
 
 
+def test_a_network_whose_every_action_is_slow_is_refused(monkeypatch):
+    monkeypatch.setattr(session, "ACTION_S", 0.001)
+    with pytest.raises(
+        ValueError, match=r"^policy.onnx in 'a1' is refused: an action takes \d+\.\d s, allowed is 0.001$"
+    ):
+        try_session(large(3_000), "a1", OBS)
+
+
 def test_a_network_is_tried_once_per_program(monkeypatch):
     content = model([PRODUCT], (WEIGHT,)).SerializeToString()
     calls, run = [], subprocess.run

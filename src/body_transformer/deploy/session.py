@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -21,6 +22,8 @@ TRIAL_S = 30.0
 """Longest time in which a network must be loaded and give its first action, on a slow computer too."""
 TRIAL_BYTES = 2**31
 """Most memory for that, beyond what Python and ONNX Runtime take."""
+ACTION_S = 1.0
+"""Longest time of an action after the first; a robot's period is 20 ms."""
 _tried: set[bytes] = set()
 """Digests of the networks that were tried in this program."""
 
@@ -48,14 +51,14 @@ def open_session(model: bytes, folder: str, batch: int | None = None) -> Any:
 
 
 def try_session(model: bytes, folder: str, obs_dim: int) -> None:
-    """Load the network and compute an action in another process; refuse one that takes TRIAL_S or TRIAL_BYTES.
+    """Load the network and compute two actions in another process; refuse one beyond TRIAL_S, TRIAL_BYTES or ACTION_S.
 
     Shapes depend on constants alone (`check_onnx`), so other observations need the same memory.
     """
     sha256 = hashlib.sha256(model).digest()
     if sha256 in _tried:
         return
-    command = [sys.executable, "-P", "-m", __name__, str(obs_dim), folder]
+    command = [sys.executable, "-P", "-m", __name__, str(obs_dim), str(ACTION_S), folder]
     search = os.pathsep.join(filter(None, sys.path))  # the package may have been found in any way
     where = f"{MODEL} in {folder!r} is refused: loading it and computing an action"
     try:
@@ -85,8 +88,8 @@ _REFUSED = 3
 
 
 def main() -> int:
-    """Run a trial: the network is on standard input, its number of observations and its folder are the arguments."""
-    obs_dim, folder = int(sys.argv[1]), sys.argv[2]
+    """Run a trial of the network on standard input; the arguments are its observations, ACTION_S and its folder."""
+    obs_dim, action_s, folder = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
     model = sys.stdin.buffer.read()
     with suppress(ImportError):  # `open_session` reports it
         import_module("onnxruntime")
@@ -97,10 +100,20 @@ def main() -> int:
         print(" ".join(str(error).split()), file=sys.stderr)
         return _REFUSED
     try:
-        session.run(None, {port.name: np.zeros((1, obs_dim), np.float32) for port in session.get_inputs()})
+        feed = {port.name: np.zeros((1, obs_dim), np.float32) for port in session.get_inputs()}
+        session.run(None, feed)
+        begun = time.perf_counter()
+        session.run(None, feed)
+        took_s = time.perf_counter() - begun
     except Exception as error:  # as above
         print(" ".join(str(error).split()), file=sys.stderr)
         return 1
+    if took_s > action_s:
+        print(
+            f"{MODEL} in {folder!r} is refused: an action takes {took_s:.1f} s, allowed is {action_s:g}",
+            file=sys.stderr,
+        )
+        return _REFUSED
     return 0
 
 
