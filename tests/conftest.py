@@ -3,7 +3,8 @@
 import gc
 import os
 import signal
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -49,6 +50,28 @@ def seeded() -> None:
     """Make the random numbers of a test independent of the tests before it."""
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Return a function that mounts an empty disk of so many kilobytes; it needs the rights to do so."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def unmount() -> None:
+        subprocess.run(["umount", str(folder)], capture_output=True, check=False)
+
+    def mount(kilobytes: int) -> Path:
+        unmount()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"a disk cannot be mounted here: {error}")
+        return folder
+
+    yield mount
+    unmount()
 
 
 @pytest.fixture(scope="session")

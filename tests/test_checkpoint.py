@@ -135,7 +135,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_is_named(tmp_path, monkeypatc
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("body_transformer.checkpoint.save_file", full)
+    monkeypatch.setattr("body_transformer.checkpoint.write_tensors", full)
     with pytest.raises(OSError, match=r"cannot write the checkpoint .*2: No space left .*newest complete one is .*1"):
         save_checkpoint(tmp_path, 2, policy, state_of(2))
     assert newest_checkpoint(tmp_path).step == 1

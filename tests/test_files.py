@@ -1,11 +1,16 @@
 """Files are complete or absent."""
 
+import errno
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from body_transformer.files import atomic_write, digest, new_files, new_folder
+from body_transformer.files import AppendedFile, atomic_write, digest, new_files, new_folder, reserve
+
+SmallDisk = Callable[[int], Path]
 
 
 def test_a_text_or_the_output_of_a_function_is_written(tmp_path: Path) -> None:
@@ -95,3 +100,68 @@ def test_new_files_replace_those_of_their_name_and_leave_the_others(tmp_path: Pa
 def test_a_digest_is_that_of_the_bytes(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"abc")
     assert digest(tmp_path / "file") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+# -- full disks and deleted files --------------------------------------------------------------------------------------
+
+
+def test_records_that_are_appended_stay(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"old\n")
+    file = AppendedFile(tmp_path / "log")
+    for record in (b"one\n", b"two\n"):
+        file.append(record)
+        assert (tmp_path / "log").read_bytes().endswith(record)
+    file.close()
+    assert (tmp_path / "log").read_bytes() == b"old\none\ntwo\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not delete open files")
+def test_a_record_for_a_deleted_file_is_an_error(tmp_path: Path) -> None:
+    file = AppendedFile(tmp_path / "log")
+    (tmp_path / "log").unlink()
+    with pytest.raises(FileNotFoundError, match=r"cannot write .*log': it has been deleted"):
+        file.append(b"one\n")
+
+
+def test_a_record_that_does_not_fit_is_not_left_in_part(small_disk: SmallDisk) -> None:
+    path = small_disk(64) / "log"
+    file = AppendedFile(path)
+    file.append(b"one\n")
+    with pytest.raises(OSError, match=r"cannot write .*log': No space left on device"):
+        file.append(bytes(100_000))
+    assert path.read_bytes() == b"one\n"
+    file.append(b"two\n")
+    assert path.read_bytes() == b"one\ntwo\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
+def test_a_record_beyond_the_largest_size_of_a_file_is_not_left_in_part(tmp_path: Path) -> None:
+    import resource
+
+    file = AppendedFile(tmp_path / "log")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, hard))
+    try:
+        with pytest.raises(OSError, match=r"cannot write .*log': File too large"):
+            file.append(bytes(2**20 + 1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (tmp_path / "log").read_bytes() == b""
+
+
+@pytest.mark.parametrize("make", [new_folder, new_files])
+def test_a_full_disk_is_an_error_with_the_name_of_the_folder(tmp_path: Path, make) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    with pytest.raises(OSError, match=r"No space left on device: '.*out'$"), make(out):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(FileNotFoundError, match="nowhere"), make(out):
+        Path("nowhere").read_text()
+
+
+def test_room_is_reserved_before_a_library_writes(small_disk: SmallDisk) -> None:
+    folder = small_disk(400)
+    reserve(folder, 100_000)
+    with pytest.raises(OSError, match="No space left"):
+        reserve(folder, 200_000)
+    assert list(folder.iterdir()) == []

@@ -46,3 +46,17 @@ def test_a_missing_weights_and_biases_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(ValueError, match="pip install wandb"):
         MetricsLog(tmp_path, wandb_project="project")
+
+
+def test_tensorboard_reads_the_numbers_and_forgets_those_that_a_resumed_run_repeats(tmp_path):
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    for first_step, steps in ((0, (1, 2, 3)), (2, (3, 4))):
+        log = MetricsLog(tmp_path, first_step)
+        for step in steps:
+            log.write(step, {"train/loss": step + first_step / 10, "eval/reward": {"mean": 1.0, "low": 0.0}})
+        log.close()
+    events = reader.EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert sorted(events.Tags()["scalars"]) == ["eval/reward", "train/loss"]
+    found = {event.step: round(event.value, 3) for event in events.Scalars("train/loss")}
+    assert found == {1: 1.0, 3: 3.2, 4: 4.2}

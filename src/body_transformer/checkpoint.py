@@ -7,7 +7,6 @@ newest. Nothing is unpickled.
 
 from __future__ import annotations
 
-import errno
 import json
 import shutil
 import warnings
@@ -16,14 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor
 
 from .documents import read_json
 from .files import atomic_write, digest, new_folder
 from .model.policy import Policy
-from .model.tensor_files import read_tensors
+from .model.tensor_files import read_tensors, write_tensors
 from .policy_folder import CHECKPOINTS, saved_steps
 
 LAST = "last"
@@ -60,11 +57,10 @@ def save_checkpoint(run: Path, step: int, policy: Policy, state: TrainingState, 
             policy.save(unfinished)
             _write_state(unfinished, state)
         atomic_write(parent / LAST, lambda link: link.symlink_to(path.name))
-    except (OSError, SafetensorError) as error:  # safetensors has its own error for a full disk
+    except OSError as error:
         newest = newest_path(run)
         kept = f"the newest complete one is {newest}" if newest else "there is no earlier one"
-        number, why = (error.errno, error.strerror) if isinstance(error, OSError) else (errno.EIO, None)
-        raise OSError(number, f"cannot write the checkpoint {path}: {why or error}; {kept}") from error
+        raise OSError(f"cannot write the checkpoint {path}: {error.strerror or error}; {kept}") from error
     steps = saved_steps(run)
     place = steps.index(step) + 1
     for other in (*steps[: max(0, place - keep)], *steps[place:]):
@@ -96,7 +92,7 @@ def newest_path(run: Path) -> Path | None:
 
 def _write_state(folder: Path, state: TrainingState) -> None:
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.tensors.items()}
-    save_file(tensors, folder / TENSORS)
+    write_tensors(folder / TENSORS, tensors)
     content = {"values": state.values, "tensors_sha256": digest(folder / TENSORS)}
     (folder / VALUES).write_text(json.dumps(content, indent=1) + "\n")
 

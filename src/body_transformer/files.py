@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -15,6 +16,34 @@ from typing import IO, Any
 
 if sys.platform != "win32":
     import fcntl
+
+
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Numbers of the errors of a disk that is full, of a quota or limit that is reached, and of a broken disk."""
+
+
+class AppendedFile:
+    """A file that grows by whole records. After an error, which names the file, it is as it was before."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._file = path, path.open("ab", buffering=0)
+
+    def append(self, record: bytes) -> None:
+        """Write a record at the end of the file."""
+        if os.fstat(self._file.fileno()).st_nlink == 0:  # otherwise the record would be lost without an error
+            raise FileNotFoundError(f"cannot write {str(self._path)!r}: it has been deleted")
+        size, rest = os.fstat(self._file.fileno()).st_size, record
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self._file.fileno(), size)
+            raise OSError(f"cannot write {str(self._path)!r}: {error.strerror}") from None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
 
 def atomic_write(path: Path, content: str | Callable[[Path], object]) -> Path:
@@ -49,6 +78,23 @@ def check_writable(folder: Path, what: str) -> None:
         raise OSError(f"cannot write {what} to {str(folder)!r}: it is a file, not a folder") from None
     except OSError as error:
         raise OSError(f"cannot write {what} to {str(folder)!r}: {error.strerror}") from None
+
+
+ENTRY_BYTES = 128 * 1024
+"""Room for the structures of a library's own format around the arrays that are written at once."""
+
+
+def reserve(folder: Path, num_bytes: int) -> None:
+    """Raise an error if the disk has no room for this many bytes of arrays, twice, in a folder.
+
+    It is called before HDF5 writes, because HDF5 ends the process with a segmentation fault on a full disk.
+    """
+    size = 2 * num_bytes + ENTRY_BYTES
+    with tempfile.TemporaryFile(dir=folder) as probe:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(probe.fileno(), 0, size)
+        else:
+            probe.write(bytes(size))
 
 
 def replace_folder(new: Path, out: Path) -> None:
@@ -103,7 +149,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     If the block raises, `path` stays as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _scratch(path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")) as unfinished:
+    with _scratch(path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")) as unfinished, _named(path):
         yield unfinished
         _sync_all(unfinished)
         replace_folder(unfinished, path)
@@ -115,11 +161,22 @@ def new_files(folder: Path) -> Iterator[Path]:
 
     The other files of `folder` stay. The parent of `folder` need not be writable.
     """
-    with _scratch(folder / f".{folder.name}.{uuid.uuid4().hex[:8]}") as unfinished:
+    with _scratch(folder / f".{folder.name}.{uuid.uuid4().hex[:8]}") as unfinished, _named(folder):
         yield unfinished
         _sync_all(unfinished)
         for file in sorted(unfinished.iterdir()):
             os.replace(file, folder / file.name)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Name the final path in errors of a disk that is full or broken; they have no name, or that of a hidden file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 @contextmanager

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-from collections.abc import Mapping
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+from .files import AppendedFile
 from .run import METRICS
 
 
@@ -17,18 +23,16 @@ class MetricsLog:
     def __init__(
         self, folder: Path, first_step: int = 0, wandb_project: str | None = None, description: Mapping[str, Any] = {}
     ) -> None:
-        self._lines = (folder / METRICS).open("a", encoding="utf-8")
+        self._lines = AppendedFile(folder / METRICS)
         self._tensorboard = _tensorboard(folder, first_step)
         self._wandb = _wandb(folder, wandb_project, description)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Write one line."""
-        self._lines.write(json.dumps({"step": step, **values}) + "\n")
-        self._lines.flush()
+        self._lines.append((json.dumps({"step": step, **values}) + "\n").encode())
         numbers = {name: value["mean"] if isinstance(value, Mapping) else value for name, value in values.items()}
         if self._tensorboard is not None:
-            for name, number in numbers.items():
-                self._tensorboard.add_scalar(name, number, step)
+            self._tensorboard.write(step, numbers)
         if self._wandb is not None:
             self._wandb.log(numbers, step=step)
 
@@ -41,12 +45,49 @@ class MetricsLog:
             self._wandb.finish()
 
 
-def _tensorboard(folder: Path, first_step: int) -> Any:
+class TensorBoardFile:
+    """An event file of TensorBoard. PyTorch's writer has a thread, whose errors end nothing and print a traceback."""
+
+    def __init__(self, folder: Path, first_step: int) -> None:
+        from tensorboard.compat.proto import event_pb2
+        from tensorboard.summary.writer.record_writer import RecordWriter
+        from torch.utils.tensorboard import summary
+
+        scalar: Callable[[str, float], Any] = summary.scalar
+        self._protocol, self._records, self._scalar = event_pb2, RecordWriter, scalar
+        name = f"events.out.tfevents.{time.time():010.0f}.{socket.gethostname()}.{os.getpid()}.{next(_NUMBERS)}"
+        self._file = AppendedFile(folder / name)
+        self._add(file_version="brain.Event:2")
+        if first_step:  # later values in earlier files are hidden
+            start = event_pb2.SessionLog.START
+            self._add(step=first_step, session_log=event_pb2.SessionLog(status=start))
+
+    def write(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Write the numbers of a step."""
+        for name, number in numbers.items():
+            self._add(step=step, summary=self._scalar(name, number))
+
+    def _add(self, **fields: Any) -> None:
+        event = self._protocol.Event(wall_time=time.time(), **fields)
+        record = io.BytesIO()
+        self._records(record).write(event.SerializeToString())
+        self._file.append(record.getvalue())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+_NUMBERS = count()
+"""Numbers of the event files of this process."""
+
+
+def _tensorboard(folder: Path, first_step: int) -> TensorBoardFile | None:
     try:
-        from torch.utils.tensorboard import SummaryWriter
+        import torch.utils.tensorboard  # noqa: F401
     except ImportError:
         return None
-    return SummaryWriter(str(folder), purge_step=first_step or None)
+    return TensorBoardFile(folder, first_step)
 
 
 def _wandb(folder: Path, project: str | None, description: Mapping[str, Any]) -> Any:

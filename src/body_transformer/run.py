@@ -74,6 +74,11 @@ class Run:
                 f"it holds {listing(foreign)}"
             )
 
+    def check_there(self) -> None:
+        """Raise an error if the run was deleted; writing would make a folder without its description."""
+        if not self.exists:
+            raise FileNotFoundError(f"the run {str(self.folder)!r} has been deleted: {DESCRIPTION} is missing")
+
     def add(self, facts: Mapping[str, Any]) -> None:
         """Add facts to the description that are known only after the start."""
         self._describe({**self.description(), **facts})
@@ -88,14 +93,17 @@ class Run:
     @contextmanager
     def at_work(self) -> Iterator[None]:
         """Lock the run inside the context: two processes that write to one run would corrupt it."""
-        with (self.folder / LOCK).open("a+") as file:
+        path = self.folder / LOCK
+        with path.open("a+b", buffering=0) as file:
             if not try_lock(file):
                 file.seek(0)
-                other = file.read().strip() or "unknown"
+                other = file.read().decode(errors="replace").strip() or "unknown"
                 raise ValueError(f"another process ({other}) is working on {str(self.folder)!r}")
             file.truncate(0)
-            file.write(f"{os.getpid()}\n")
-            file.flush()
+            try:
+                file.write(f"{os.getpid()}\n".encode())
+            except OSError as error:
+                raise OSError(f"cannot write {str(path)!r}: {error.strerror}") from None
             yield
 
     @property

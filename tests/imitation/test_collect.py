@@ -1,7 +1,7 @@
 """Collected datasets: their content, the choice of episodes, and existing files."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -211,3 +211,12 @@ def test_invalid_settings_are_refused(tmp_path: Path, options: dict[str, Any], m
     with pytest.raises(ValueError, match=message):
         collect(Counting(), half, **{"num_episodes": 1, "out": tmp_path / "set"} | options)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kilobytes", [20, 300, 600])
+def test_a_full_disk_is_an_error_and_leaves_no_dataset(small_disk: Callable[[int], Path], kilobytes: int) -> None:
+    """HDF5 would end the process with a segmentation fault."""
+    disk = small_disk(kilobytes)
+    with pytest.raises(OSError, match=r"No space left on device: '.*/set'"):
+        collect(Counting(), half, 10_000, disk / "set")
+    assert list(disk.iterdir()) == []

@@ -3,6 +3,8 @@
 import json
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -176,6 +178,60 @@ def test_a_folder_that_cannot_be_written_is_named_before_training(data, tmp_path
     (tmp_path / "file").write_text("")
     assert main(command(data, tmp_path / "file" / "run", *steps(10))) == 1
     assert str(tmp_path / "file") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kilobytes", [4, 8, 16, 64, 80, 120])
+def test_a_full_disk_is_one_sentence_and_leaves_whole_files(data, small_disk, capsys, kilobytes):
+    run = small_disk(kilobytes) / "run"
+    assert main(command(data, run, *steps(40), "--imitation.checkpoint-every-s", "0.001")) == 1
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 1
+    assert re.match(rf"bot train: .*{run}/.*No space left on device", errors[0])
+    check_whole(run)
+
+
+LIMITED = """
+import resource, sys
+from body_transformer.cli.main import main
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("limit", [1000, 20_000])
+def test_a_file_that_may_not_grow_is_one_sentence_and_leaves_whole_files(data, tmp_path, limit):
+    run = tmp_path / "run"
+    process = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(limit), *command(data, run, *steps(40))],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.returncode == 1
+    assert re.fullmatch(rf"bot train: .*{run}/.*File too large.*\n", process.stderr)
+    check_whole(run)
+
+
+def check_whole(run: Path) -> None:
+    """Check that the files of a run that could not be written are complete or absent."""
+    if (run / "metrics.jsonl").exists():
+        for line in (run / "metrics.jsonl").read_text().splitlines(keepends=True):
+            assert line.endswith("\n")
+            json.loads(line)
+    assert [file.name for file in run.rglob(".*")] in ([], [".at_work"])
+    newest_checkpoint(run)  # warns about an incomplete one
+
+
+def test_a_run_deleted_during_training_is_one_sentence_and_is_not_made_again(bot, data, tmp_path):
+    run = tmp_path / "run"
+    pid = bot.start(command(data, run, *steps(1_000_000)))
+    while not (run / "metrics.jsonl").exists():
+        os.kill(pid, 0)  # it is alive
+        time.sleep(0.05)
+    shutil.rmtree(run)
+    assert bot.wait() == (1, f"bot train: cannot write '{run}/metrics.jsonl': it has been deleted\n")
+    assert not run.exists()
 
 
 def test_missing_data_are_named_before_training(tmp_path, capsys):

@@ -406,7 +406,7 @@ class Interruption:
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "no space left"), KeyboardInterrupt()], ids=repr)
 @pytest.mark.parametrize(
     ("module", "name", "calls_before"),
-    [(storage, "save_file", 0), (storage, "digest", 0), (os, "fsync", 0), (os, "fsync", 2), (os, "replace", 0)],
+    [(storage, "write_tensors", 0), (storage, "digest", 0), (os, "fsync", 0), (os, "fsync", 2), (os, "replace", 0)],
 )
 def test_an_interrupted_save_leaves_no_new_folder_and_keeps_an_old_policy(
     module, name, calls_before, error, saved, policy, layout

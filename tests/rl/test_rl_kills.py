@@ -5,6 +5,7 @@ Continuous integration kills the smallest task three times. `--kills 20` kills e
 
 import os
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -75,6 +76,20 @@ def test_a_stop_signal_writes_a_checkpoint_and_explains_how_to_resume(bot, tmp_p
     assert status == 128 + number, words
     assert f"continue with --resume {run}" in words
     assert newest_checkpoint(run).step > 0
+
+
+def test_a_run_deleted_during_training_is_one_sentence_and_is_not_made_again(bot, tmp_path):
+    run = tmp_path / "run"
+    pid = bot.start(command("humanoid-mod", run, 100_000, checkpoint_every_s=120.0))
+    while not modified(run / "metrics.jsonl"):
+        os.kill(pid, 0)  # it is alive
+        time.sleep(0.01)
+    shutil.rmtree(run)
+    status, words = bot.wait()
+    assert status == 1
+    assert words.endswith(f"bot train: cannot write '{run}/metrics.jsonl': it has been deleted\n")
+    assert "Traceback" not in words
+    assert not run.exists()
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -17,7 +17,7 @@ import yaml
 from .. import __version__
 from ..body.layout import Term
 from ..errors import import_extra
-from ..files import new_folder
+from ..files import new_folder, reserve
 from .readers.stored import SIDECAR
 from .tasks.base import Act, CollectableTask, Trajectory
 
@@ -119,6 +119,7 @@ def collect(
             for trajectory in task.record(act, range(found.num_played, found.num_played + missing), seed, std):
                 keep = bool(trajectory.success[-1]) or not only_successes
                 if keep:
+                    reserve(unfinished, trajectory.num_bytes)
                     actions = trajectory.executed if labels == "executed" else trajectory.clean
                     _write(storage, found, trajectory, actions)
                 found.add(trajectory, keep)

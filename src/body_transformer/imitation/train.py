@@ -179,6 +179,7 @@ class _CloningLoop:
     def _save(self) -> None:
         if not self.accelerator.is_main_process:
             return
+        self.job.run.check_there()
         broken = [name for name, value in self.policy.named_parameters() if not torch.isfinite(value).all()]
         if broken:
             raise ValueError(

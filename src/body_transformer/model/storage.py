@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from ..body.layout import Layout
@@ -21,7 +20,7 @@ from ..files import digest, new_files, new_folder
 from ..policy_folder import DESCRIPTION, WEIGHTS, description_digest, find_policy, new_description, read_description
 from ..schema import build, json_text, plain
 from .config import PolicyConfig
-from .tensor_files import read_tensors
+from .tensor_files import read_tensors, write_tensors
 from .trunk import Trunk
 
 T = TypeVar("T", bound=Trunk)
@@ -47,7 +46,7 @@ def write_policy(policy: Trunk, folder: Path, more: Mapping[str, Any] | None = N
     description = new_description({"config": plain(policy.config), "layout": policy.layout.to_dict()})
     weights = folder / WEIGHTS
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in policy.state_dict().items()}
-    save_file(tensors, weights, metadata={"format": "pt", "description_sha256": description_digest(description)})
+    write_tensors(weights, tensors, {"format": "pt", "description_sha256": description_digest(description)})
     _sort_metadata(weights)
     content = {**description, "weights_sha256": digest(weights), **(more or {})}
     (folder / DESCRIPTION).write_text(json_text(content) + "\n", encoding="utf-8")

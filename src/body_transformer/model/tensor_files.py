@@ -1,14 +1,18 @@
-"""Read safetensors files whose header was checked: names, sizes and offsets are exact before a tensor is made."""
+"""Write safetensors files. Read those whose header was checked: names, sizes and offsets are exact before that."""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 Shape = tuple[int, ...]
@@ -23,6 +27,17 @@ ITEM_BYTES = {
 }
 """Number types of tensors, and the bytes of one number."""
 _METADATA = "__metadata__"
+
+
+def write_tensors(file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """Write a safetensors file; an error is the operating system's, with its number."""
+    try:
+        save_file(dict(tensors), file, metadata=None if metadata is None else dict(metadata))
+    except SafetensorError as error:  # of a full disk, too
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise OSError(errno.EIO, str(error), str(file)) from None
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(file)) from None
 
 
 def read_tensors(file: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from tensordict import TensorDict
 from torch import Tensor
 
 from ..checkpoint import newest_path
 from ..errors import listing
 from ..files import atomic_write
+from ..model.tensor_files import write_tensors
 from .envs.interface import RlEnv
 from .rollout import RolloutBuffer
 
@@ -82,7 +82,7 @@ class FiniteCheck:
         tensors |= {name: state[ids] for name, state in self.env.final_state().items()} | {"env_ids": ids}
         contiguous = {name: value.contiguous() for name, value in tensors.items()}
         file = self.run / FILE.format(rank=self.rank)
-        atomic_write(file, lambda path: save_file(contiguous, str(path)))
+        atomic_write(file, lambda path: write_tensors(path, contiguous))
         return f"their states, observations and actions are in {str(file)!r}"
 
 

@@ -198,6 +198,7 @@ class TrainingLoop:
         """Write a checkpoint; only the first process does."""
         if not self.ranks.is_first:
             return
+        self.job.run.check_there()
         learned = self.learner.ppo.training_state()
         self.check.check_weights(learned, self.iteration)
         tensors = {**learned, **random_state(self.job.device), **self.env.training_state()}

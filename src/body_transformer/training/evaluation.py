@@ -58,4 +58,5 @@ def to_json(found: Summary, num_episodes: int, seed: int) -> dict[str, object]:
 
 def write_evaluation(run: Run, found: Summary, num_episodes: int, seed: int) -> None:
     """Write evaluation.json, which marks the run as finished: everything else must be on disk before."""
+    run.check_there()
     atomic_write(run.folder / EVALUATION, json.dumps(to_json(found, num_episodes, seed), indent=1) + "\n")

@@ -98,6 +98,10 @@ class Trajectory:
     def num_steps(self) -> int:
         return len(self.rewards)
 
+    @property
+    def num_bytes(self) -> int:
+        return sum(array.nbytes for array in (self.obs, self.executed, self.rewards, self.success))
+
 
 def trajectories(
     steps: Iterable[StepBatch], seeds: Mapping[int, int], clips: Mapping[int, str]

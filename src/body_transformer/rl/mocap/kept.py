@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 from ...body.layout import Layout
 from ...files import atomic_write, try_lock
 from ...imitation.episodes import EpisodeInfo
 from ...imitation.on_device import OnDevice
+from ...model.tensor_files import write_tensors
 from ...schema import json_digest
 
 POLL_S = 0.5
@@ -37,7 +37,7 @@ def kept(
         infos = [[info.clip, info.num_steps] for info in episodes.infos]
         notes = {"infos": json.dumps(infos), "files": json.dumps(dict(episodes.files))}
         tensors = {"obs": episodes.obs, "actions": episodes.actions}
-        atomic_write(file, lambda path: save_file(tensors, path, notes))
+        atomic_write(file, lambda path: write_tensors(path, tensors, notes))
         return episodes
 
 

@@ -25,7 +25,7 @@ from rich.progress import Progress
 from ....array_files import ArrayArchive
 from ....documents import read_json
 from ....errors import import_extra, listing, unknown
-from ....files import atomic_write
+from ....files import atomic_write, reserve
 from ...readers.files import naming
 from ...readers.hdf5_items import check_whole_file
 from .snippets import SHORTEST, read_clip_list
@@ -129,7 +129,10 @@ def convert(
         elif (speed := float(np.abs(np.diff(motion[:, 7:], axis=0)).max() / source.dt)) > max_speed:
             report.glitches[name] = speed
         else:
-            _write(file.create_group(name), kinematics.features(motion, source.dt), source.dt)
+            features = kinematics.features(motion, source.dt)
+            reserve(Path(file.filename).parent, sum(array.nbytes for array in features.values()))
+            _write(file.create_group(name), features, source.dt)
+            file.flush()
             report.written[name] = clipped
 
     def write(path: Path) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 import tyro
 from rich.progress import Progress
 
-from ....files import atomic_write
+from ....files import atomic_write, reserve
 from ....schema import check_fields
 from .clips import clip_lengths, h5py
 from .snippets import MAX_SNIPPET_STEPS, REF_STEPS, SNIPPET, available, cut, random_start, read_clip_list
@@ -92,9 +92,12 @@ def record_clip(clips_file: str, clip: str, out: Path, settings: RolloutSettings
                 starts = [snippet.start] * num_start
                 starts += [random_start(snippet, rng) for _ in range(settings.random_rollouts)]
                 rollouts = [record(env, controller, snippet, start, settings.noise_std, rng) for start in starts]
+                reserve(path.parent, sum(rollout.num_bytes for rollout in rollouts))
                 write_snippet(file.create_group(snippet.name), rollouts, num_start)
+                file.flush()
                 for rollout in rollouts:
                     statistics.add(rollout)
+            reserve(path.parent, 0)  # for everything else, which is small
             statistics.write(file.create_group("stats"))
             ends = np.cumsum(list(env.obs_sizes.values()))
             for (name, size), end in zip(env.obs_sizes.items(), ends, strict=True):

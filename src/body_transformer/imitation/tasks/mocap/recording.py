@@ -46,6 +46,10 @@ class MocapRollout:
     max_steps: int
     """Steps from its start to the snippet's end."""
 
+    @property
+    def num_bytes(self) -> int:
+        return sum(array.nbytes for array in (self.obs, self.actions, self.mean_actions, self.rewards))
+
 
 def record(
     env: MocapEnv,
