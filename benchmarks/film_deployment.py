@@ -71,11 +71,14 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("log", type=Path, help="the log of its run")
     parser.add_argument("film", type=Path, help="a file that ends in .webp, .gif or .mp4")
     parser.add_argument("--distance", type=float, default=2.0, metavar="M", help="of the camera (default: 2)")
+    parser.add_argument("--seconds", type=float, metavar="S", help="length of the film (default: the whole run)")
     options = parser.parse_args(args)
     robot = sim_model(options.policy)
     model = drawn(robot)
     shown = poses(SavedLog.load(options.log), robot, model)
-    view = View(robot.trunk, distance_m=options.distance, shadows=False)
+    if options.seconds is not None:
+        shown = shown[: max(round(options.seconds * FRAMES_HZ), 1)]
+    view = View(robot.trunk, distance_m=options.distance, shadows=False, width=320, height=240)
     write_video(options.film, render(model, shown, view), FRAMES_HZ)
     print(f"wrote {options.film} ({len(shown)} frames)")
 
