@@ -102,3 +102,18 @@ def test_iterations_stay_finite_and_every_step_draws_new_actions(task):
         collector.compute_returns()
         assert all(torch.isfinite(torch.tensor(value)) for value in collector.ppo.update().values())
     collector.env.close()
+
+
+@pytest.mark.parametrize("task", ["humanoid-hill", "a1-walk", "mjlab:Mjlab-Cartpole-Balance"])
+def test_a_resumed_training_continues_from_the_saved_states(tmp_path, task):
+    from body_transformer.rl.episode_state import episode_state
+
+    from ..rl.jobs import iterate, job, started
+
+    with started(replace(job(tmp_path, 3, task=task), device="cuda:0")) as loop:
+        iterate(loop, 2)
+        expected = episode_state(loop.collector)
+    with started(replace(job(tmp_path, 3, resume=True, task=task), device="cuda:0")) as loop:
+        found = episode_state(loop.collector)
+        assert [name for name in expected if not found[name].equal(expected[name])] == []
+        iterate(loop, 1)
