@@ -4,7 +4,7 @@
     python benchmarks/link_latency.py build/a1 ../before/src src --rounds 10
 
 Every tree has its own process, with its own simulated robot across UDP. Every 10 ms each of them computes one control
-step, one after the other, in an order that changes from tick to tick. So all trees see the same load. A step is what
+step, one after the other, in an order that changes every two ticks. So all trees see the same load. A step is what
 the loop of `bot deploy` does: read the newest state, compute the command, send it. Steps that call the policy count.
 """
 
@@ -71,8 +71,8 @@ def compare(export: Path, trees: list[Path], seconds: float) -> list[np.ndarray]
     try:
         for tick in range(round(seconds * HZ)):
             time.sleep(max(begun + tick / HZ - time.monotonic(), 0.0))
-            turns = range(len(trees)) if tick % 2 else reversed(range(len(trees)))
-            for which in list(turns):
+            turns = list(range(len(trees)))[:: -1 if tick // 2 % 2 else 1]  # every second tick calls the policy
+            for which in turns:
                 print(file=workers[which].stdin, flush=True)
                 wall, own, counts = map(float, workers[which].stdout.readline().split())
                 if counts:
