@@ -16,7 +16,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
 HEAVY = {"torch", "mujoco", "matplotlib", "jinja2", "imageio", "numpy", "scipy", "safetensors", "yaml", "tyro", "rich"}
 
-LEAVES = {"__version__", "array_files", "documents", "errors", "files", "schema", "size_limits", "text"}
+LEAVES = {"__version__", "array_files", "console", "documents", "errors", "files", "schema", "size_limits", "text"}
 """Top-level modules that every part may use."""
 SECTIONS = {"deploy.config", "deploy.control", "imitation.config", "rl.config"}
 """Sections of an experiment. They have their own rules, because the rest of their folders may import `experiment`."""
@@ -37,6 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
     "text": set(),
+    "console": {"text"},
     "schema": {"errors"},
     "size_limits": set(),
     "array_files": {"size_limits"},
@@ -102,6 +103,7 @@ PACKAGES: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
     "text": set(),
+    "console": {"rich"},
     "schema": set(),
     "size_limits": set(),
     "array_files": {"numpy"},

@@ -54,10 +54,10 @@ class InferredLayout:
 
     def describe(self) -> str:
         """Return the table that `bot inspect` prints, one row per node, and the guessed terms."""
-        from rich.console import Console
+        from ..console import SafeConsole
 
         layout = self.layout
-        out = Console(file=io.StringIO(), width=140)
+        out = SafeConsole(markup=False, highlight=False, file=io.StringIO(), width=140)
         out.print(allocation_table(layout.graph, layout))
         out.print(f"{layout.obs_dim} observation entries, {layout.used_obs_dim} used; {layout.action_dim} actions")
         for what, names in (("unknown", self.guessed), ("ambiguous", self.unclear)):

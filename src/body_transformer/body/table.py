@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..text import printable
 from .graph import BodyGraph
 from .layout import Layout, Term
 
@@ -19,11 +20,12 @@ def allocation_table(graph: BodyGraph, layout: Layout | None) -> Table:
 
     joints: dict[str, list[str]] = {node: [] for node in graph.nodes}
     for joint, node in graph.joints.items():
-        joints[node].append(f"{joint} (follows {graph.mimics[joint]})" if joint in graph.mimics else joint)
+        follows = f" (follows {graph.mimics[joint]})" if joint in graph.mimics else ""
+        joints[node].append(printable(f"{joint}{follows}"))
     table = Table("node", "parent", "joints", "observation entries", "actions")
     for k, node in enumerate(graph.nodes):
         owned = [_summary(terms, graph, k) for terms in (layout.obs, layout.actions)] if layout else ["", ""]
-        table.add_row(node, graph.parents.get(node, "(root)"), ", ".join(joints[node]), *owned)
+        table.add_row(printable(node), printable(graph.parents.get(node, "(root)")), ", ".join(joints[node]), *owned)
     return table
 
 
@@ -31,4 +33,8 @@ def _summary(terms: Sequence[Term], graph: BodyGraph, node_id: int) -> str:
     """Return `7: joint_pos 2, joint_vel 2, contact_force 3`."""
     counts = Counter({term.name: int((term.node_ids(graph) == node_id).sum()) for term in terms})
     total = counts.total()
-    return f"{total}: " + ", ".join(f"{name} {count}" for name, count in counts.items() if count) if total else "-"
+    return (
+        f"{total}: " + ", ".join(f"{printable(name)} {count}" for name, count in counts.items() if count)
+        if total
+        else "-"
+    )

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 from rich import box
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from ..bench.results import BenchReport, ResultTable, describe, output_folder
+from ..console import SafeConsole
 from ..errors import unknown
 from ..experiment import SUFFIXES, experiment_names
 from ..model.variants import VARIANTS
@@ -163,7 +163,7 @@ def bench_paper(options: PaperOptions, args: Sequence[str]) -> None:
     if folder and (taken := record.take_over(folder, options.overwrite)):
         print(f"resuming with the {taken} points of {folder / UNFINISHED}", file=sys.stderr)
     # refreshed between points: a refreshing thread would disturb the measurement
-    with Progress(console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
+    with Progress(console=SafeConsole(stderr=True), transient=True, auto_refresh=False) as bar:
         for point in bar.track(record.missing(), description="points"):
             record.measure(point)
             if folder:

@@ -16,7 +16,7 @@ from ..imitation.actors import Actor, load_actor
 from ..imitation.collect import CollectedDataset, Labels, collect
 from ..imitation.tasks import import_beside, is_collectable, make_task
 from ..imitation.tasks.base import CollectableTask
-from .output import bars, print_json
+from .output import bars, print_json, say
 from .run_options import Flag
 
 
@@ -95,7 +95,7 @@ def main(args: list[str]) -> None:
     success = (
         "" if found.success_rate is None else f"; success in {found.success_rate:.1%} of {found.num_played} played"
     )
-    print(f"wrote {found.path}: {found.num_episodes} episodes, {found.num_steps} steps{success}")
+    say(f"wrote {found.path}: {found.num_episodes} episodes, {found.num_steps} steps{success}")
 
 
 def records_clips(experiment: Experiment) -> bool:

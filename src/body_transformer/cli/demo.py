@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 
+from ..console import SafeConsole
 from ..experiment import Experiment, load_experiment
 from ..files import atomic_write
 from ..imitation.config import ImitationConfig
@@ -87,7 +87,7 @@ def run(options: Demo) -> list[Planned]:
     assert config is not None
     assert config.num_steps is not None, "the demo counts its training in steps"
     num_steps, num_episodes = options.steps or config.num_steps, options.episodes or config.eval_episodes
-    stderr = Console(stderr=True)
+    stderr = SafeConsole(stderr=True)
     with stderr.status("generating demonstrations"):
         data = prepare_data(experiment, config, options.out)
 

@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import tyro
+from rich.markup import escape
 from rich.table import Table
 
 from ..body.compare import check_same
@@ -17,6 +18,7 @@ from ..policy_folder import PolicyFolder, find_policy, read_description
 from ..rl.config import RlConfig
 from ..run import Run, experiment_of
 from ..schema import build
+from ..text import printable
 from .output import bars, console, print_json
 from .run_options import EvalOptions
 
@@ -100,7 +102,7 @@ def evaluate_imitation(options: EvalOptions, found: PolicyFolder, config: Imitat
     with closing(task):
         frames = task.film(act, options.seed, splits[0]) if options.video is not None else []
         with bars(hidden=options.json) as shown:
-            tasks = {split: shown.add_task(split, total=options.episodes) for split in splits}
+            tasks = {split: shown.add_task(escape(printable(split)), total=options.episodes) for split in splits}
 
             def show_done(split: str, done: int) -> None:
                 shown.update(tasks[split], completed=done)
@@ -117,5 +119,11 @@ def show(found: Summary) -> None:
     for split, metrics in found.items():
         for name, value in metrics.items():
             interval = f"{value.low:.3f} to {value.high:.3f}"
-            table.add_row(split, name.replace("_", " "), f"{value.mean:.3f}", interval, str(value.num_episodes))
+            table.add_row(
+                printable(split),
+                printable(name.replace("_", " ")),
+                f"{value.mean:.3f}",
+                interval,
+                str(value.num_episodes),
+            )
     console().print(table)

@@ -12,7 +12,7 @@ from ..errors import unknown
 from ..policy_folder import MODEL, find_policy
 from ..rl.registry import MJLAB, names, need_mjlab
 from ..run import Run
-from .output import print_json
+from .output import print_json, say
 from .run_options import Flag
 
 if TYPE_CHECKING:
@@ -63,10 +63,10 @@ def main(args: list[str]) -> None:
     name = facts["experiment"] or "no experiment"
     about = f"{name}, {facts['variant']}, {facts['bytes'] / 1e6:.2f} MB"
     agreement = f"differ by at most {written.deviation:.0e} on {facts['check_vectors']} check vectors"
-    print(f"wrote {options.out} ({about}): ONNX and PyTorch {agreement}")
+    say(f"wrote {options.out} ({about}): ONNX and PyTorch {agreement}")
     if facts["control"] is None:
         why = f"{name} has no `deploy` section" if facts["experiment"] else "--experiment NAME was not given"
-        print(f"no robot can run it: the contract has no control, because {missing or why}")
+        say(f"no robot can run it: the contract has no control, because {missing or why}")
 
 
 def _facts(written: Exported, options: Export) -> dict[str, Any]:

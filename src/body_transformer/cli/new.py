@@ -19,6 +19,7 @@ from ..experiment import SUFFIXES, RobotSpec, load_experiment
 from ..files import atomic_write
 from ..imitation.own_robot import OwnRobot, own_robot
 from .inspect import find_robot
+from .output import say
 from .run_options import Flag
 
 WIDTH = 112
@@ -62,8 +63,8 @@ def main(args: list[str]) -> None:
     found = own_robot(spec, options.data, REMEDY, strict=False)
     atomic_write(options.out, experiment_text(found, options))
     load_experiment(options.out).layout()
-    print(found.describe(), end="")
-    print(f"wrote {options.out}: edit it, then run `bot train {options.out}`")
+    say(found.describe().rstrip("\n"), keep="\n")
+    say(f"wrote {options.out}: edit it, then run `bot train {options.out}`")
 
 
 def experiment_text(found: OwnRobot, options: New) -> str:

@@ -7,6 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
+from ..text import printable
+
 if TYPE_CHECKING:  # a robot's computer has no rich
     from rich.console import Console
     from rich.progress import Progress
@@ -18,10 +20,15 @@ def print_json(content: dict[str, Any]) -> None:
     print()
 
 
+def say(text: object, file: TextIO | None = None, keep: str = "") -> None:
+    """Print a line, on standard output by default, with its control characters escaped, except those in `keep`."""
+    print(printable(text, keep), file=file or sys.stdout)
+
+
 def complain(text: str) -> None:
-    """Print a line on standard error; if that is closed, continue without it."""
+    """Print one line on standard error, with its control characters escaped; if that is closed, continue without it."""
     try:
-        print(text, file=sys.stderr)
+        print(printable(text), file=sys.stderr)
     except OSError:
         to_nowhere(sys.stderr)
 
@@ -33,9 +40,9 @@ def to_nowhere(stream: TextIO) -> None:
 
 def console() -> Console:
     """Return a console on standard output; without a terminal it is wide, so that rows of a table are not broken."""
-    from rich.console import Console
+    from ..console import SafeConsole
 
-    class QuietConsole(Console):
+    class QuietConsole(SafeConsole):
         def on_broken_pipe(self) -> None:
             """Let `main` handle it; rich would end the program with status 1."""
             raise BrokenPipeError
@@ -46,7 +53,8 @@ def console() -> Console:
 
 def bars(hidden: bool = False) -> Progress:
     """Return progress bars on standard error, so that standard output can be piped."""
-    from rich.console import Console
     from rich.progress import Progress
 
-    return Progress(console=Console(file=sys.stderr), disable=hidden)
+    from ..console import SafeConsole
+
+    return Progress(console=SafeConsole(file=sys.stderr), disable=hidden)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from .output import print_json
+from .output import print_json, say
 from .run_options import Flag
 
 
@@ -41,8 +41,8 @@ def main(args: list[str]) -> None:
         missing = {"stopped": stopped} if page.deployments else {"unfinished": list(map(str, page.unfinished))}
         print_json({"path": str(page.path), "bytes": num_bytes, f"{kind}s": count, **missing})
         return
-    print(f"wrote {page.path} ({file_size(num_bytes)}, {count} {kind}{'s' * (count != 1)})")
+    say(f"wrote {page.path} ({file_size(num_bytes)}, {count} {kind}{'s' * (count != 1)})")
     for folder in page.unfinished:
-        print(f"unfinished: {folder}", file=sys.stderr)
+        say(f"unfinished: {folder}", file=sys.stderr)
     for name, why in stopped.items():
-        print(f"ended early: {name}: {why}", file=sys.stderr)
+        say(f"ended early: {name}: {why}", file=sys.stderr)

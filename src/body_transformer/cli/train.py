@@ -35,7 +35,7 @@ from ..run import Run
 from ..schema import build, plain
 from . import train_rl
 from .inspect import find_robot
-from .output import console
+from .output import console, say
 from .run_options import Flag, ResumeOptions, RunOptions, device_of, experiment_id, is_first_process, value_of
 from .train_flags import parse
 
@@ -163,7 +163,7 @@ def start_own(args: list[str]) -> None:
     command = f"`bot new {options.robot} --data {options.data}{root} --out mine.yaml`"
     found = own_robot(spec, options.data, f"{command} writes an experiment, in which you can name other owners")
     if not options.quiet and is_first_process():
-        print(found.describe(), file=sys.stderr)
+        say(found.describe(), file=sys.stderr, keep="\n")
     assert found.experiment.imitation is not None
     own = replace(own, options=found.experiment.imitation.options)
     start_run(options, found.experiment.title, own, found.experiment.describe_layout())

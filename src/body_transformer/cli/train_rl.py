@@ -19,7 +19,7 @@ from ..rl.registry import MJLAB, make_env, make_env_cfg, need_mjlab, with_absolu
 from ..run import DESCRIPTION, Run
 from ..schema import build, plain
 from ..training.ranks import Ranks
-from .output import console
+from .output import console, say
 from .run_options import ResumeOptions, RunOptions, command_line, device_of, is_first_process, no_gpu, value_of
 from .train_flags import parse
 
@@ -173,7 +173,7 @@ def run_training(run: Run, found: Mapping[str, Any], quiet: bool, facts: Mapping
         device=device,
         resume=facts is not None,
         wandb_project=found["wandb"],
-        show_layout=(lambda text: None) if quiet else (lambda text: print(text, file=sys.stderr)),
+        show_layout=(lambda text: None) if quiet else (lambda text: say(text, file=sys.stderr, keep="\n")),
         facts=facts or {},
     )
     train(job, Progress(f"{found['name']} {found['variant']}", quiet=quiet))

@@ -11,6 +11,7 @@ from ..body.match import match_terms
 from ..body.owners import InferredLayout
 from ..experiment import Experiment, RobotSpec
 from ..model.config import PolicyConfig
+from ..text import printable
 from .config import ImitationConfig
 from .readers.stored import stored_terms
 
@@ -29,7 +30,7 @@ class OwnRobot:
     def describe(self) -> str:
         """Return the table of `bot inspect`, and the notes on terms and arrays."""
         text = self.inferred.describe()
-        return text + (f"not observed: {', '.join(self.left_out)}\n" if self.left_out else "")
+        return text + (f"not observed: {', '.join(map(printable, self.left_out))}\n" if self.left_out else "")
 
 
 def training_settings(reader: str, data: str | None) -> ImitationConfig:

@@ -11,9 +11,11 @@ from typing import Any
 
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from ..files import atomic_write, check_writable
 from ..pictures import own_style
+from ..text import printable
 from .aggregate import group_runs
 from .deployment import Deployment, read_deployments
 from .deployment_page import deployment_page
@@ -23,6 +25,8 @@ from .svg import COLOURS, DASHES, NUM_STYLES, PAGE_STYLE
 from .text import grouped
 
 SUFFIXES = (".html", ".htm")
+KEPT = "\n\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}"
+"""Characters of texts that stay on a page, although they are not printable ones."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +86,18 @@ def render(template: str, **context: Any) -> str:
     return _environment().get_template(template).render(context)
 
 
+def _shown(value: Any) -> Any:
+    """Return a value of a template; texts have their control characters and direction overrides escaped."""
+    return printable(value, keep=KEPT) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates", encoding="utf-8"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -20,6 +20,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from ..text import printable
 from .curves import Curve
 from .text import short
 
@@ -206,8 +207,7 @@ def _inline(text: str) -> Markup:
     root = ElementTree.fromstring(_FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text))
     for element in root.iter():
         element.tag, element.tail = element.tag.rpartition("}")[2], None
-        if element.tag != "text":
-            element.text = None
+        element.text = printable(element.text or "") if element.tag == "text" else None
         if element.tag == "defs" and element.find("{*}style") is not None:
             element.clear()
         attributes = element.attrib

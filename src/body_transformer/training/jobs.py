@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from ..console import SafeConsole
 from ..files import try_lock
 from ..run import Run
 
@@ -174,5 +175,5 @@ def _bars(console: Console | None) -> Progress:
         TextColumn("{task.percentage:>3.0f} %"),
         TextColumn("{task.fields[note]:<16}"),
         TimeElapsedColumn(),
-        console=console or Console(stderr=True),
+        console=console or SafeConsole(stderr=True),
     )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
+
+from ..console import SafeConsole
+from ..text import printable
 
 REFRESH_HZ = 10
 
@@ -16,16 +18,16 @@ class Progress:
 
     def __init__(self, title: str = "", quiet: bool = False) -> None:
         self._bars = Bars(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[speed]}"),
             TextColumn("{task.fields[loss]}"),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=SafeConsole(stderr=True),
             disable=quiet,
         )
-        self._title = title
+        self._title = title = printable(title)
         self._task = self._bars.add_task(title, total=None, speed="", loss="")
         self._num_steps, self._shown = 0, 0.0
 

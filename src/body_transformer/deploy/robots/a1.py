@@ -46,10 +46,14 @@ KEYS, KEY_B = 3, 0x02
 MAX_WAITING = 64
 """Most states that one read takes."""
 
-HOW_TO_GET_IT = """Unitree's Python module 'robot_interface' is not installed; the A1 needs it.
-1. Get unitree_legged_sdk v3.3.1, the release for the A1: https://github.com/unitreerobotics/unitree_legged_sdk/releases/tag/v3.3.1
-2. Build the module for this Python with pybind11 from docs/robot_interface.cpp against that SDK, as in docs/a1.md.
-3. Put robot_interface*.so into a folder of PYTHONPATH, and try: python -c 'import robot_interface'"""
+HOW_TO_GET_IT = (
+    "Unitree's Python module 'robot_interface' is not installed; the A1 needs it. "
+    "(1) Get unitree_legged_sdk v3.3.1, the release for the A1: "
+    "https://github.com/unitreerobotics/unitree_legged_sdk/releases/tag/v3.3.1 "
+    "(2) Build the module for this Python with pybind11 from docs/robot_interface.cpp against that SDK, as in "
+    "docs/a1.md. (3) Put robot_interface*.so into a folder of PYTHONPATH, and try: "
+    "python -c 'import robot_interface'"
+)
 
 
 @dataclass(frozen=True)
@@ -272,7 +276,7 @@ def _sdk() -> ModuleType:
     try:
         sdk = import_module("robot_interface")
     except ImportError as error:
-        raise ValueError(f"{HOW_TO_GET_IT}\n({error})") from None
+        raise ValueError(f"{HOW_TO_GET_IT} ({error})") from None
     needed = ("UDP", "Safety", "LowCmd", "LowState", "LeggedType", "HighLevelType")
     missing = [name for name in needed if not hasattr(sdk, name)]
     if missing:

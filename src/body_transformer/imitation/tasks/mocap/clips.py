@@ -26,6 +26,7 @@ from ....array_files import ArrayArchive
 from ....documents import read_json
 from ....errors import import_extra, listing, unknown
 from ....files import atomic_write, reserve
+from ....text import printable
 from ...readers.files import naming
 from ...readers.hdf5_items import check_whole_file
 from .snippets import SHORTEST, read_clip_list
@@ -241,11 +242,11 @@ def main(args: list[str]) -> None:
         ("left out, too short (frames)", [f"{name} ({number})" for name, number in report.short.items()]),
     ):
         if names:
-            print(f"{title}: {', '.join(names)}")
+            print(f"{title}: {', '.join(map(printable, names))}")
 
 
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except (ValueError, OSError) as error:
-        sys.exit(f"clips: {error}")
+        sys.exit(f"clips: {printable(error)}")
