@@ -22,6 +22,7 @@ from .files import atomic_write, digest, new_folder
 from .model.policy import Policy
 from .model.tensor_files import read_tensors, write_tensors
 from .policy_folder import CHECKPOINTS, saved_steps
+from .schema import build
 
 LAST = "last"
 TENSORS, VALUES = "training_state.safetensors", "training_state.json"
@@ -33,6 +34,14 @@ class TrainingState:
 
     tensors: Mapping[str, Tensor]
     values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _StateFile:
+    """Content of training_state.json."""
+
+    values: Mapping[str, Any]
+    tensors_sha256: str
 
 
 @dataclass(frozen=True)
@@ -99,10 +108,10 @@ def _write_state(folder: Path, state: TrainingState) -> None:
 
 def _read_state(folder: Path) -> TrainingState:
     try:
-        content = read_json(folder / VALUES, strict=False)
-        if digest(folder / TENSORS) != content["tensors_sha256"]:
-            raise ValueError(f"{TENSORS} is not the file that {VALUES} was written with: truncated, changed or swapped")
-        tensors, _ = read_tensors(folder / TENSORS)
-        return TrainingState(tensors, content["values"])
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"its training state is not complete: {error!r}") from None
+        content = build(_StateFile, read_json(folder / VALUES, strict=False))
+    except ValueError as error:
+        raise ValueError(f"its training state is not complete: {error}") from None
+    if digest(folder / TENSORS) != content.tensors_sha256:
+        raise ValueError(f"{TENSORS} is not the file that {VALUES} was written with: truncated, changed or swapped")
+    tensors, _ = read_tensors(folder / TENSORS)
+    return TrainingState(tensors, content.values)

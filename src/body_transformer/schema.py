@@ -11,9 +11,10 @@ import textwrap
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from functools import lru_cache
 from itertools import pairwise
 from reprlib import Repr
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .errors import listing, unknown
 
@@ -66,7 +67,7 @@ def build(kind: type[T], data: Any, where: str = "", complete: bool = False, wha
     ]
     if missing:
         raise ValueError(f"{prefix}missing {'key' if len(missing) == 1 else 'keys'}: {listing(missing)}")
-    hints = get_type_hints(kind, include_extras=True)
+    hints = _hints(kind)  # type: ignore[arg-type]  # a class is hashable
     values = {
         key: _convert(hints[key], value, f"{where}.{key}" if where else key, complete) for key, value in data.items()
     }
@@ -84,7 +85,7 @@ def check_fields(
     Numbers must be above 0. The named fields are exceptions: `non_negative` ones must be 0 or above, `fractions` from 0
     to 1, and `signed` ones may be any number.
     """
-    for name, hint in get_type_hints(type(config)).items():
+    for name, hint in _hints(type(config)).items():  # type: ignore[arg-type]
         value = getattr(config, name)
         _convert(hint, value, name, complete=False)
         if isinstance(value, bool) or not isinstance(value, int | float) or name in signed:
@@ -110,15 +111,30 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and math.isinf(value) else value
 
 
+def is_number(value: Any) -> TypeGuard[float]:
+    """Return whether a value from a file is a finite number that fits a float."""
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # a whole number with hundreds of digits
+        return False
+
+
 def shown(value: Any) -> str:
     """Return a value's representation for an error, shortened if it is long."""
     return _short.repr(value)
 
 
+@lru_cache(512)
+def _hints(kind: type) -> dict[str, Any]:
+    """Return the type hints of a class's fields; to evaluate them takes longer than to check a file."""
+    return get_type_hints(kind, include_extras=True)
+
+
 def _convert(hint: Any, value: Any, where: str, complete: bool) -> Any:
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return args[1] if value is None else _convert(args[0], value, where, complete)
+        is_limit = isinstance(args[1], float)  # other packages annotate types, too
+        return args[1] if value is None and is_limit else _convert(args[0], value, where, complete)
     if origin in (Union, types.UnionType):
         return _one_of(args, value, where, complete)
     if origin is Literal:

@@ -42,6 +42,8 @@ def check_memory(what: str, num_bytes: int, file_bytes: int = 0) -> None:
 
 def read_at_most(file: Path, limit: int, what: str) -> bytes:
     """Return a file's bytes; raise an error if it is larger than `limit`. `what` is the noun, such as "a YAML file"."""
+    if file.exists() and not file.is_file():  # to open a named pipe waits for its writer
+        raise ValueError(f"{str(file)!r} is not a regular file")
     with file.open("rb") as stream:
         content = stream.read(limit + 1)
     if len(content) > limit:

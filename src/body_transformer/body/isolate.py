@@ -21,7 +21,7 @@ from typing import Any
 
 START_TIMEOUT_S = 120
 """Time limit for a reader to start; importing MuJoCo from a busy network drive is slow."""
-TIMEOUT_S = 20.0
+TIMEOUT_S = 10.0
 """Time limit per file; real robots take well under a second."""
 READY = "ready"
 IDLE_S = 10.0

@@ -20,15 +20,25 @@ def print_json(content: dict[str, Any]) -> None:
     print()
 
 
+MAX_MESSAGE = 10_000
+"""Longest message in characters; names from a file can be of any length."""
+
+
 def say(text: object, file: TextIO | None = None, keep: str = "") -> None:
     """Print a line, on standard output by default, with its control characters escaped, except those in `keep`."""
     print(printable(text, keep), file=file or sys.stdout)
 
 
 def complain(text: str) -> None:
-    """Print one line on standard error, with its control characters escaped; if that is closed, continue without it."""
+    """Print one line on standard error, with its control characters escaped; if that is closed, continue without it.
+
+    A long one is printed without its middle.
+    """
+    text = printable(text)
+    if len(text) > MAX_MESSAGE:
+        text = f"{text[: MAX_MESSAGE // 2]} … {text[-MAX_MESSAGE // 2 :]}"
     try:
-        print(printable(text), file=sys.stderr)
+        print(text, file=sys.stderr)
     except OSError:
         to_nowhere(sys.stderr)
 

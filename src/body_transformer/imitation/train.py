@@ -14,11 +14,12 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from ..checkpoint import TrainingState, newest_checkpoint, save_checkpoint
+from ..checkpoint import TENSORS, VALUES, Checkpoint, TrainingState, newest_checkpoint, save_checkpoint
 from ..metrics import MetricsLog
 from ..model.config import PolicyConfig
 from ..model.policy import Policy
 from ..run import Run
+from ..schema import build, is_number
 from ..training.cuda_graphs import CudaGraphed
 from ..training.evaluation import to_metrics
 from ..training.progress import Progress
@@ -71,6 +72,15 @@ def _train(job: CloningJob, progress: Progress) -> Policy:
     return loop.policy
 
 
+@dataclass(frozen=True)
+class _Counts:
+    """Numbers in a checkpoint."""
+
+    step: int
+    loss_count: int
+    """Updates since the last logged line."""
+
+
 class _CloningLoop:
     """State of a run, and the loop over its updates."""
 
@@ -95,10 +105,20 @@ class _CloningLoop:
         self.update = Update(loss, self.config.weight_decay, self.accelerator)
         self.step, self.loss_count = 0, 0
         if found:
-            self.update.restore(self.policy, found.state.tensors)
-            self.step, self.loss_count = found.state.values["step"], found.state.values["loss_count"]
+            self._restore(found)
         lines = list(job.run.metrics()) if found else []
-        self.elapsed_s = max((line.get("time_s", 0.0) for line in lines if line["step"] <= self.step), default=0.0)
+        times = (line.get("time_s") for line in lines if line["step"] <= self.step)
+        self.elapsed_s = max((float(time_s) for time_s in times if is_number(time_s)), default=0.0)
+
+    def _restore(self, found: Checkpoint) -> None:
+        try:
+            counts = build(_Counts, found.state.values, VALUES)
+            if counts.step != found.step:
+                raise ValueError(f"{VALUES} is of step {counts.step}")
+            self.update.restore(self.policy, found.state.tensors)
+        except ValueError as error:
+            raise ValueError(f"cannot resume from the checkpoint {found.path}: {error}") from None
+        self.step, self.loss_count = counts.step, counts.loss_count
 
     def _new_policy(self) -> Policy:
         torch.manual_seed(self.job.seed)
@@ -245,15 +265,23 @@ class Update:
 
     def restore(self, policy: Policy, tensors: Mapping[str, Tensor]) -> None:
         """Restore the state from the tensors of a checkpoint."""
-        self.loss_sum.copy_(tensors["loss_sum"])
+        self.loss_sum.copy_(_state_tensor(tensors, "loss_sum", torch.Size()))
         for name, parameter in policy.named_parameters():
-            prefix = f"optimizer.{name}."
-            found = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-            if not found:
-                raise ValueError(f"the training state of the checkpoint has no tensors {prefix}*")
+            shapes = {"step": torch.Size(), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
             self.optimizer.state[parameter] = {
-                key: value.to(parameter.device, copy=True) for key, value in found.items()
+                key: _state_tensor(tensors, f"optimizer.{name}.{key}", shape).to(parameter.device, copy=True)
+                for key, shape in shapes.items()
             }
+
+
+def _state_tensor(tensors: Mapping[str, Tensor], name: str, shape: torch.Size) -> Tensor:
+    """Return a tensor of a checkpoint; refuse a missing one, another shape, and one of whole numbers."""
+    if name not in tensors:
+        raise ValueError(f"{TENSORS} has no tensor {name}")
+    found = tensors[name]
+    if found.shape != shape or not found.is_floating_point():
+        raise ValueError(f"{name} in {TENSORS} must be floats {list(shape)}; got {found.dtype} {list(found.shape)}")
+    return found
 
 
 def total_steps(config: ImitationConfig, num_samples: int) -> int:

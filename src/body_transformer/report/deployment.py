@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from ..deploy.log import GOOD_SHAPE
 from ..deploy.saved_log import LogDescription, SavedLog
+from ..schema import is_number
 from .curves import Floats
-from .load import is_number
 
 POLICY, DAMPING = "policy", "damping"
 MOVING = ("ramp", "hold", POLICY)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeGuard
+from typing import Any
 
 from ..deploy.saved_log import ARRAYS
 from ..deploy.saved_log import DESCRIPTION as LOG
@@ -17,6 +17,7 @@ from ..documents import read_json
 from ..policy_folder import find_policy, is_policy
 from ..rl.config import with_current_names
 from ..run import DESCRIPTION, EVALUATION, METRICS, Run
+from ..schema import build, is_number
 
 FILMS = ("film.webp", "film.gif", "film.mp4")
 REQUIRED = ("name", "variant", "seed")
@@ -102,11 +103,28 @@ class LoadedRun:
     def total_env_steps(self) -> int:
         """Environment steps of the complete training, in reinforcement learning."""
         rl = self.settings.get("rl", {})
-        return math.prod(int(rl.get(name, 0)) for name in ("max_iterations", "num_envs", "num_steps_per_env"))
+        numbers = [rl.get(name) for name in ("max_iterations", "num_envs", "num_steps_per_env")]
+        return math.prod(numbers) if all(type(number) is int for number in numbers) else 0
 
     @property
     def film(self) -> Path | None:
         return next((self.folder / name for name in FILMS if (self.folder / name).is_file()), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Facts:
+    """The keys of `experiment.yaml` that a page uses; the other ones may hold anything."""
+
+    name: str
+    variant: str
+    seed: int
+    title: str | None = None
+    label: str | None = None
+    command: str | None = None
+    machine: str | None = None
+    package_version: str | None = None
+    git_commit: str | None = None
+    rl: Mapping[str, Any] = field(default_factory=dict)
 
 
 # -- find --------------------------------------------------------------------------------------------------------------
@@ -213,20 +231,18 @@ def is_evaluation(key: str) -> bool:
     return key.startswith("eval/") and key.count("/") == 2
 
 
-def is_number(value: Any) -> TypeGuard[float]:
-    """Return whether a value from a file is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _read_settings(folder: Path) -> dict[str, Any]:
     content, file = Run(folder).description(), str(folder / DESCRIPTION)
     for key in REQUIRED:
         if key not in content:
             raise ValueError(f"{file!r} does not describe a run: the key {key!r} is missing")
-    if type(content["seed"]) is not int:
-        raise ValueError(f"{file!r}: seed must be a whole number; got {content['seed']!r}")
-    if isinstance(rl := content.get("rl"), Mapping):
-        content["rl"] = with_current_names(rl)
+    known = {item.name for item in fields(_Facts)}
+    try:
+        build(_Facts, {key: value for key, value in content.items() if key in known})
+    except ValueError as error:
+        raise ValueError(f"{file!r}: {error}") from None
+    if "rl" in content:
+        content["rl"] = with_current_names(content["rl"])
     return content
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -111,10 +112,16 @@ def _cell(column: MetricColumn, index: int) -> dict[str, Any] | None:
     return {
         "numbers": cell,
         "texts": {name: rounded(value, places) for name, value in parts.items()},
-        # positions on the column's common axis, with room for the dot at both ends
-        "places": {name: f"{3 + 94 * (value - low) / (high - low):.1f}%" for name, value in parts.items()},
+        "places": {name: f"{_place(value, low, high):.1f}%" for name, value in parts.items()},
         "is_best": column.best == index,
     }
+
+
+def _place(value: float, low: float, high: float) -> float:
+    """Return a position in percent on the column's common axis, with room for the dot at both ends."""
+    span = high - low
+    share = (value - low) / span if 0 < span < math.inf else 0.5  # numbers that are too large have no place
+    return 3 + 94 * min(max(share, 0.0), 1.0)
 
 
 # -- learning curves ---------------------------------------------------------------------------------------------------
@@ -173,8 +180,8 @@ def _range(values: Sequence[Any], text: Callable[[Any], str]) -> str:
 
 def _facts(groups: Sequence[RunGroup]) -> str:
     """Return machines and versions, each once."""
-    found = {name: dict.fromkeys(run.settings.get(key) for run in _runs(groups)) for key, name in FACTS.items()}
-    texts = {name: ", ".join(str(value) for value in values if value) for name, values in found.items()}
+    found = {name: [str(run.settings.get(key) or "") for run in _runs(groups)] for key, name in FACTS.items()}
+    texts = {name: ", ".join(filter(None, dict.fromkeys(values))) for name, values in found.items()}
     texts["machine"] = texts["machine"] or "not recorded"
     return " · ".join(f"{name} {text}" for name, text in texts.items() if text)
 

@@ -124,7 +124,7 @@ class RlConfig:
     @classmethod
     def from_run(cls, data: Mapping[str, Any]) -> RlConfig:
         """Build the settings from a run's description, which may have been written with the former names."""
-        return build(cls, with_current_names(data), "rl")
+        return build(cls, with_current_names(data) if isinstance(data, Mapping) else data, "rl")
 
 
 def with_current_names(data: Mapping[str, Any]) -> dict[str, Any]:

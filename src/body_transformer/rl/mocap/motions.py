@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...errors import import_extra, listing
+from ...imitation.readers.files import naming
 from ...imitation.readers.hdf5_items import check_whole_file
 from ...imitation.tasks.mocap.clips import CMU_2020, DT_S
 from ...imitation.tasks.mocap.snippets import REF_STEPS, Snippet, available, cut, read_splits
@@ -63,9 +65,10 @@ class ClipFile:
         """
         path = os.fspath(path)
         lengths = {}
-        for name, group in _groups(path):
-            _check(f"{path}: clip {name!r}", group)
-            lengths[name] = int(group.attrs["num_steps"])
+        with _opened(path) as clips:
+            for name, group in clips:
+                _check(f"{path}: clip {name!r}", group)
+                lengths[name] = int(group.attrs["num_steps"])
         splits = read_splits(train, validation) or dict.fromkeys(lengths, TRAIN)
         splits = {name: splits[name] for name in available(list(splits), lengths, repr(path), allow_missing=True)}
         if only is not None:
@@ -92,8 +95,9 @@ class ClipFile:
         return chosen
 
 
-def _groups(path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the HDF5 group of each clip, sorted by name."""
+@contextmanager
+def _opened(path: str) -> Iterator[list[tuple[str, Any]]]:
+    """Open a file and yield the name and the HDF5 group of each clip, sorted by name."""
     h5py = import_extra("h5py", "imitation")
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path}: no such clip file")
@@ -101,9 +105,9 @@ def _groups(path: str) -> Iterator[tuple[str, Any]]:
         file = h5py.File(path, "r")
     except OSError as error:
         raise ValueError(f"{path}: not an HDF5 file of motion clips: {error}") from None
-    with file:
+    with file, naming(path):
         check_whole_file(file)
-        yield from sorted(file.items())
+        yield sorted(file.items())
 
 
 def _check(what: str, group: Any) -> None:
@@ -113,6 +117,7 @@ def _check(what: str, group: Any) -> None:
         walker = group["walkers/walker_0"]
         model = int(walker.attrs["model"])
         shapes = {name: walker[name].shape for name, _ in FEATURES.values()}
+        texts = [name for name in shapes if walker[name].dtype.kind not in "fiu"]
     except (KeyError, AttributeError, TypeError, ValueError) as error:
         raise ValueError(
             f"{what} is not in the format of dm_control's HDF5TrajectoryLoader: {error}; "
@@ -122,6 +127,8 @@ def _check(what: str, group: Any) -> None:
         raise ValueError(f"{what} is for dm_control's walker number {model}; it must be number {CMU_2020}, CMU_2020")
     if not np.isclose(dt, DT_S):
         raise ValueError(f"{what} has frames every {dt} s; they must be {DT_S} s apart")
+    if texts:
+        raise ValueError(f"{what} has arrays that do not hold numbers: {listing(texts)}")
     expected = {name: (math.prod(shape), frames) for name, shape in FEATURES.values()}
     wrong = {name: shape for name, shape in shapes.items() if shape != expected[name]}
     if wrong:
@@ -175,8 +182,8 @@ class Motions:
         num_bytes = 4 * num_entries * sum(file.lengths.values())
         check_memory(f"{file.path}: its clips", num_bytes, os.path.getsize(file.path))
         columns: dict[str, list[NDArray[np.float32]]] = {name: [] for name in FEATURES}
-        for name, group in _groups(file.path):
-            if name in file.lengths:
+        with _opened(file.path) as clips:
+            for group in (group for name, group in clips if name in file.lengths):
                 for column, (feature, shape) in FEATURES.items():
                     columns[column].append(group[f"walkers/walker_0/{feature}"][()].T.reshape(-1, *shape))
         names = tuple(sorted(file.lengths))

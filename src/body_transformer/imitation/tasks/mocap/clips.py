@@ -27,7 +27,7 @@ from ....documents import read_json
 from ....errors import import_extra, listing, unknown
 from ....files import atomic_write, reserve
 from ....text import printable
-from ...readers.files import naming
+from ...readers.files import DAMAGE, naming
 from ...readers.hdf5_items import check_whole_file
 from .snippets import SHORTEST, read_clip_list
 
@@ -159,7 +159,9 @@ def clip_lengths(path: str | os.PathLike[str]) -> dict[str, int]:
         with h5py.File(path, "r") as file:
             check_whole_file(file)  # dm_control reads it
             return {name: int(group.attrs["num_steps"]) for name, group in sorted(file.items())}
-    except (OSError, KeyError, AttributeError) as error:
+    except (*DAMAGE, AttributeError) as error:
+        if str(error).startswith(str(path)):
+            raise
         raise ValueError(
             f"{path}: not a file of motion clips in the format of dm_control's HDF5TrajectoryLoader: {error}"
         ) from None
