@@ -35,9 +35,12 @@ TITLE = f"""# Hostile files and datagrams
 
 Every input is a valid one of the reader with random changes: other keys, types, sizes, names and numbers, cut, spliced
 and flipped bytes, links to other files. A success or a refusal in one sentence is expected; everything else is a fault:
-another exception, a message with control characters, more than {TIMEOUT_S:.0f} s or {MAX_BYTES // 2**20} MiB of memory
-beside the program's, a file opened outside the input's folder, a process, a connection, unpickled or executed data.
-`peak_mib` is the largest growth of the reading process, or the size of the process that reads robot files.
+another exception, a message with control characters, more than {TIMEOUT_S:.0f} s of the processor,
+more than {MAX_BYTES // 2**20} MiB of memory beside the program's, a file opened outside the input's folder, a process,
+a connection, unpickled or executed data.
+
+`slowest_s` includes waiting for a busy processor. `peak_mib` is the largest growth of the reading process, or the size
+of the process that reads robot files.
 
     python benchmarks/fuzz.py --reader NAME --inputs 20000 --seed 0
 

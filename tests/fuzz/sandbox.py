@@ -17,6 +17,9 @@ from typing import Any
 import body_transformer
 
 TIMEOUT_S = 20.0
+"""Longest time of the processor for one input."""
+WAITING_S = 60.0
+"""Longest time in all; on a busy machine it is several times that of the processor."""
 MAX_BYTES = 2**30
 """Memory that one input may take, beside that of the program itself."""
 FORBIDDEN = frozenset({
@@ -121,15 +124,18 @@ class Watch:
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """Limit time and memory inside the context; beyond the time, the process ends by SIGALRM."""
+    """Limit time and memory inside the context; beyond the time, the process ends by SIGPROF or SIGALRM."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (_status("VmSize") + MAX_BYTES, hard))
-    signal.setitimer(signal.ITIMER_REAL, TIMEOUT_S)
+    signal.setitimer(signal.ITIMER_REAL, WAITING_S)
+    signal.setitimer(signal.ITIMER_PROF, TIMEOUT_S)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
