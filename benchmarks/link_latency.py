@@ -20,10 +20,11 @@ from pathlib import Path
 import numpy as np
 
 HZ = 100.0
+TIMES = ("a step", "its processor time", "processor time of read and send")
 
 
 def worker(export: str) -> None:
-    """Compute a control step per line of standard input, and print its time and processor time in ms."""
+    """Compute a control step per line of standard input, and print its TIMES in ms, and whether it counts."""
     from body_transformer.deploy.policy import OnnxPolicy
     from body_transformer.deploy.robots import open_robot
     from body_transformer.deploy.runtime import Runtime
@@ -45,13 +46,17 @@ def worker(export: str) -> None:
         for tick, _ in enumerate(sys.stdin):
             before, begun, used = len(calls), time.perf_counter(), time.thread_time()
             state = robot.read()
+            link = time.thread_time() - used
             command = controller.step(tick, time.monotonic(), state)
-            controller.sent(robot.send(command))
+            link -= time.thread_time()
+            sent = robot.send(command)
+            link += time.thread_time()
+            controller.sent(sent)
             wall, own = time.perf_counter() - begun, time.thread_time() - used
             counts = controller.phase == Phase.POLICY and len(calls) > before
             if controller.interventions.stop is not None:
                 break
-            print(f"{1e3 * wall} {1e3 * own} {int(counts)}", flush=True)
+            print(f"{1e3 * wall} {1e3 * own} {1e3 * link} {int(counts)}", flush=True)
 
 
 def start(export: Path, tree: Path) -> subprocess.Popen[str]:
@@ -64,7 +69,7 @@ def start(export: Path, tree: Path) -> subprocess.Popen[str]:
 
 
 def compare(export: Path, trees: list[Path], seconds: float) -> list[np.ndarray]:
-    """Return an array [N, 2] of times and processor times, ms, per tree."""
+    """Return an array [N, 3] of TIMES in ms per tree."""
     workers = [start(export, tree) for tree in trees]
     found: list[list[list[float]]] = [[] for _ in trees]
     begun = time.monotonic()
@@ -74,9 +79,9 @@ def compare(export: Path, trees: list[Path], seconds: float) -> list[np.ndarray]
             turns = list(range(len(trees)))[:: -1 if tick // 2 % 2 else 1]  # every second tick calls the policy
             for which in turns:
                 print(file=workers[which].stdin, flush=True)
-                wall, own, counts = map(float, workers[which].stdout.readline().split())
+                *times, counts = map(float, workers[which].stdout.readline().split())
                 if counts:
-                    found[which].append([wall, own])
+                    found[which].append(times)
     finally:
         for one in workers:
             one.stdin.close()
@@ -99,25 +104,28 @@ def main() -> None:
     options = parser.parse_args()
     rounds = [compare(options.export, options.trees, options.seconds) for _ in range(options.rounds)]
     print(f"load average: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
-    print("| tree | steps | p50, ms | p99, ms | processor time p50, ms | processor time p99, ms |")
-    print("| --- | --- | --- | --- | --- | --- |")
     pooled = [np.concatenate(rows) for rows in zip(*rounds, strict=True)]
+    print(f"| tree | steps | {' | '.join(f'{name} p50, ms | p99, ms' for name in TIMES)} |")
+    print("| --- " * (2 + 2 * len(TIMES)) + "|")
     for tree, rows in zip(options.trees, pooled, strict=True):
-        (low, own_low), (high, own_high) = np.percentile(rows, [50, 99], axis=0)
-        print(f"| {tree} | {len(rows)} | {low:.3f} | {high:.3f} | {own_low:.3f} | {own_high:.3f} |")
-    rng = np.random.default_rng(0)
+        cells = np.percentile(rows, [50, 99], axis=0).T.ravel()
+        print(f"| {tree} | {len(rows)} | {' | '.join(f'{cell:.3f}' for cell in cells)} |")
     for which, tree in list(enumerate(options.trees))[1:]:
-        changes = []
-        for _ in range(1000):  # rounds are drawn, because load changes between them
-            drawn = [rounds[k] for k in rng.integers(len(rounds), size=len(rounds))]
-            after, before = (np.concatenate([rows[k] for rows in drawn]) for k in (which, 0))
-            changes.append(np.percentile(after, 99, axis=0) - np.percentile(before, 99, axis=0))
-        low, high = np.percentile(changes, [5, 95], axis=0)
+        print(f"\np99 of {tree} minus p99 of {options.trees[0]}, and for 90 % of resampled rounds:\n")
         change = np.percentile(pooled[which], 99, axis=0) - np.percentile(pooled[0], 99, axis=0)
-        print(
-            f"\np99 of {tree} minus p99 of {options.trees[0]}: {change[0]:+.3f} ms (90 % of resampled rounds: "
-            f"{low[0]:+.3f} to {high[0]:+.3f}); processor time {change[1]:+.3f} ms ({low[1]:+.3f} to {high[1]:+.3f})"
-        )
+        low, high = np.percentile(resampled(rounds, which), [5, 95], axis=0)
+        for k, name in enumerate(TIMES):
+            print(f"- {name}: {change[k]:+.3f} ms ({low[k]:+.3f} to {high[k]:+.3f})")
+
+
+def resampled(rounds: list[list[np.ndarray]], which: int) -> np.ndarray:
+    """Return changes of the p99, [1000, 3], in which whole rounds are drawn, because load changes between them."""
+    rng, changes = np.random.default_rng(0), []
+    for _ in range(1000):
+        drawn = [rounds[k] for k in rng.integers(len(rounds), size=len(rounds))]
+        after, before = (np.concatenate([rows[k] for rows in drawn]) for k in (which, 0))
+        changes.append(np.percentile(after, 99, axis=0) - np.percentile(before, 99, axis=0))
+    return np.array(changes)
 
 
 if __name__ == "__main__":
