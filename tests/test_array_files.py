@@ -143,6 +143,12 @@ def test_the_limit_holds_for_all_arrays_of_a_file_together(tmp_path, monkeypatch
             arrays["a2"]
 
 
+def test_small_numbers_count_as_single_precision_which_they_become(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "bytes.npz", a=np.zeros(2**20, np.int8))
+    monkeypatch.setenv(VARIABLE, str(2 / 1024))
+    refused_at_once(tmp_path / "bytes.npz", "a", "reading 'a', .* would take 4 MiB")
+
+
 def test_a_large_file_may_unpack_to_four_times_its_size(tmp_path, monkeypatch):
     np.savez(tmp_path / "large.npz", a=np.zeros(2**20, np.float32))
     monkeypatch.setenv(VARIABLE, str(1 / 1024))

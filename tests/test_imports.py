@@ -69,7 +69,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "policy_folder",
     },  # the runtime, and modules without an own line
     "deploy.robots.sim_model": {"deploy", "deploy.control", "deploy.robot_model", "policy_folder", "robots"}
-    | {"body.outside"},
+    | {"body.description", "body.outside"},
     "deploy.robots.sim_body": {"deploy", "deploy.robots.sim_model"},
     "deploy.robots.sim_process": {"deploy", "deploy.robots.sim_body", "deploy.robots.sim_model"},
     "deploy.rewrite": {"model", "ops"},

@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from .size_limits import check_memory, size_text
+from .size_limits import FLOAT_BYTES, check_memory, size_text
 
 MAX_HEADER_BYTES = 10_000
 """NumPy's own limit for the header of an array."""
@@ -38,7 +38,13 @@ class ArrayHeader:
 
     @property
     def num_bytes(self) -> int:
+        """Size of the numbers in the file."""
         return prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def memory_bytes(self) -> int:
+        """Size of the numbers in memory, where smaller ones become single precision."""
+        return prod(self.shape) * max(self.dtype.itemsize, FLOAT_BYTES)
 
 
 def read_header(stream: IO[bytes], num_bytes: int) -> ArrayHeader:
@@ -98,9 +104,9 @@ class ArrayArchive(Mapping[str, npt.NDArray[Any]]):
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         with self._open(name) as (stream, header):
-            total = sum(size for other, size in self._read.items() if other != name) + header.num_bytes
+            total = sum(size for other, size in self._read.items() if other != name) + header.memory_bytes
             check_memory(f"reading {name!r}, with the arrays before it,", total, self.path.stat().st_size)
-            self._read[name] = header.num_bytes
+            self._read[name] = header.memory_bytes
             stream.seek(0)
             array: npt.NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
             return array

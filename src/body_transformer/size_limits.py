@@ -11,7 +11,10 @@ VARIABLE = "BOT_MAX_READ_GIB"
 DEFAULT_GIB = 0.5
 EXPANSION = 4
 """A large file may always unpack to this many times its size."""
+FLOAT_BYTES = 4
+"""Numbers of fewer bytes become single precision in memory."""
 MAX_YAML_BYTES = 2**20
+MAX_LIST_BYTES = 2**24
 MAX_JSON_BYTES = 2**24
 MAX_DEPTH = 100
 """Largest number of mappings and lists inside each other in YAML and JSON."""

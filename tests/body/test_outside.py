@@ -12,6 +12,7 @@ import pytest
 from body_transformer import BodyGraph, robots
 from body_transformer.body.outside import check_inside
 from body_transformer.cli.main import main
+from body_transformer.deploy.robot_model import robot_limits
 from body_transformer.experiment import RobotSpec
 
 SECRET = '<mujoco><body name="secret"><joint name="of_another_user"/></body></mujoco>'
@@ -185,6 +186,23 @@ def test_the_meshes_of_a_urdf_must_lie_in_its_folder_to_be_compiled(folder):
     assert RobotSpec(str(file)).model_file() == file  # MuJoCo looks for m.obj in the robot's folder
     file.write_text(f'<robot name="r">{link.format("package://a/meshes/m.obj")}</robot>')
     assert RobotSpec(str(file)).model_file() == file
+
+
+@pytest.mark.parametrize(
+    ("asset", "more", "named"),
+    [
+        ('<hfield name="h" nrow="9000" ncol="9000" size="1 1 1 1"/>', "", "height field 'h' has 81,000,000"),
+        ('<texture name="t" type="2d" builtin="flat" width="9999" height="9999"/>', "", "texture 't' has 299,940,003"),
+        ("", '<size nuser_body="2000000000"/>', "nuser_body has 2,000,000,000"),
+        ("", '<size memory="100G"/>', "it asks for 107,374,182,400 bytes"),
+    ],
+)
+def test_a_few_words_cannot_fill_the_memory_when_the_model_is_compiled(folder, asset, more, named):
+    file = robot(folder, assets=asset, more=more)
+    with pytest.raises(ValueError, match=f"{named}.*; the limit is"):
+        BodyGraph.from_file(file)
+    with pytest.raises(ValueError, match=f"{named}.*; the limit is"):
+        robot_limits(file, [])
 
 
 # -- models that must keep working -------------------------------------------------------------------------------------

@@ -27,6 +27,9 @@ _JOINT_TYPES: dict[Any, str] = {
     mujoco.mjtJoint.mjJNT_BALL: "ball",
     mujoco.mjtJoint.mjJNT_FREE: "free",
 }
+MAX_CELLS = 2**26
+"""Largest number of cells of a height field, bytes of a texture and the like."""
+MAX_MEMORY_BYTES = 2**32
 _SEVERAL_MATERIALS = "repeated element: 'material'"
 """MuJoCo's refusal of a URDF with several materials per shape, as exported from COLLADA; a body graph needs none."""
 
@@ -62,13 +65,26 @@ def _parse_file(path: str) -> mujoco.MjSpec:
 def read_file(path: str) -> mujoco.MjSpec:
     """Return the specification of an .xml or .urdf file."""
     try:
-        return mujoco.MjSpec.from_file(path)
+        spec = mujoco.MjSpec.from_file(path)
     except ValueError as error:
         if _SEVERAL_MATERIALS not in str(error):
             raise
-    spec = _parse_text(Path(path).read_text(encoding="utf-8"))
-    spec.modelfiledir = os.path.dirname(path)
+        spec = _parse_text(Path(path).read_text(encoding="utf-8"))
+        spec.modelfiledir = os.path.dirname(path)
+    _check_sizes(spec)
     return spec
+
+
+def _check_sizes(spec: mujoco.MjSpec) -> None:
+    """Refuse sizes with which a few words in a file would fill the memory when the model is compiled."""
+    sizes = {f"height field {one.name!r}": one.nrow * one.ncol for one in spec.hfields}
+    sizes |= {f"texture {one.name!r}": one.width * one.height * one.nchannel for one in spec.textures}
+    sizes |= {key: getattr(spec, key) for key in dir(spec) if key.startswith("nuser")}
+    for name, size in sizes.items():
+        if size > MAX_CELLS:
+            raise ValueError(f"{name} has {size:,} entries; the limit is {MAX_CELLS:,}")
+    if spec.memory > MAX_MEMORY_BYTES:
+        raise ValueError(f"it asks for {spec.memory:,} bytes of memory; the limit is {MAX_MEMORY_BYTES:,}")
 
 
 def _parse_text(text: str) -> mujoco.MjSpec:

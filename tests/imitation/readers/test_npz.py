@@ -172,3 +172,10 @@ def test_a_wrong_array_is_named(tmp_path, change, message):
 def test_a_folder_without_files_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no \.npz file and no actions\.npy in this folder"):
         open_episodes("npz", str(tmp_path), LAYOUT)
+
+
+def test_more_episodes_than_the_limit_are_refused(tmp_path):
+    arrays = {"obs": np.zeros((1, LAYOUT.obs_dim)), "actions": np.zeros((1, LAYOUT.action_dim))}
+    np.savez_compressed(tmp_path / "many.npz", **arrays, episode_ends=np.ones(1_000_001, np.int8))
+    with pytest.raises(ValueError, match=r"'episode_ends' has 1,000,001 entries; the limit is 1,000,000 episodes"):
+        open_episodes("npz", str(tmp_path / "many.npz"), LAYOUT)

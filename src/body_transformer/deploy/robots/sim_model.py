@@ -10,6 +10,7 @@ import mujoco
 import numpy as np
 
 from ... import robots
+from ...body.description import read_file
 from ...body.outside import check_inside
 from ...policy_folder import ROBOT, find_policy
 from ..contract import Contract
@@ -107,7 +108,7 @@ def _a1() -> SimModel:
 def _on_floor(file: Path) -> mujoco.MjSpec:
     """Return a robot's model with a floor, unless it has one."""
     check_inside(file, repr(str(file)), assets=True)
-    spec = mujoco.MjSpec.from_file(str(file))
+    spec = read_file(str(file))
     if not any(geom.type == mujoco.mjtGeom.mjGEOM_PLANE for geom in spec.worldbody.geoms):
         spec.worldbody.add_geom(name=FLOOR, type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0.0, 0.0, 1.0])
     return spec

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import import_extra, listing
-from ...size_limits import check_memory
+from ...size_limits import FLOAT_BYTES, check_memory
 
 KINDS = {"numbers": "fiub", "strings": "OS"}
 """Content of a dataset -> NumPy's letters of its types."""
@@ -97,7 +97,7 @@ def check_storage(found: Any, where: str) -> None:
     if layout == h5py.h5d.VIRTUAL or (layout == h5py.h5d.CONTIGUOUS and properties.get_external_count()):
         raise ValueError(f"{where} is stored in another file, which is never opened")
     file_bytes = found.file.id.get_filesize()
-    item_bytes = found.id.get_type().get_size()
+    item_bytes = max(found.id.get_type().get_size(), FLOAT_BYTES)
     check_memory(where, prod(found.shape or (0,)) * item_bytes, file_bytes)
     if layout == h5py.h5d.CHUNKED:
         check_memory(f"a chunk of {where}", prod(properties.get_chunk()) * item_bytes, file_bytes)

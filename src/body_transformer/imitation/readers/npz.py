@@ -30,6 +30,8 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 ENDS = "episode_ends"
 OWN = ("actions", ENDS, "clip", "split")
 """Arrays that are not terms of the observation."""
+MAX_EPISODES = 1_000_000
+"""Largest number of episodes of a file."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,8 @@ def _check(path: Path, arrays: Arrays, have: list[str], layout: Layout, keys: Ma
 def _bounds(ends: npt.NDArray[Any], num_steps: int) -> tuple[int, ...]:
     if ends.ndim != 1 or not len(ends) or ends.dtype.kind not in "iu":
         raise ValueError(f"'episode_ends' must be whole numbers [E]; it is {ends.dtype} {list(ends.shape)}")
+    if len(ends) > MAX_EPISODES:
+        raise ValueError(f"'episode_ends' has {len(ends):,} entries; the limit is {MAX_EPISODES:,} episodes per file")
     bounds = [0, *ends.tolist()]
     if (np.diff(bounds) < 0).any() or bounds[-1] != num_steps:
         raise ValueError(f"'episode_ends' must rise to the number of actions, {num_steps}; the last is {bounds[-1]}")

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ....errors import listing
+from ....size_limits import MAX_LIST_BYTES, read_at_most
 
 REF_STEPS = (1, 2, 3, 4, 5)
 """Control steps ahead at which the reference is observed (MoCapAct's rollouts and the paper's)."""
@@ -97,7 +98,7 @@ def read_clip_list(path: str | os.PathLike[str]) -> tuple[str, ...]:
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no such list of clips")
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = read_at_most(file, MAX_LIST_BYTES, "a list of clips").decode("utf-8").splitlines()
     except UnicodeDecodeError:
         raise ValueError(f"{file}: not a list of clips; it must be a text file with one name per line") from None
     names = [name for line in lines for name in line.split("#")[0].split()]
