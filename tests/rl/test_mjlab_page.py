@@ -5,12 +5,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("mjlab", reason="needs the extra 'rl'")
 pytest.importorskip("onnxruntime", reason="needs the extra 'deploy'")
+
+from ..forks import forking
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "mjlab.md").read_text(encoding="utf-8")
@@ -52,42 +55,51 @@ def place(tmp_path_factory) -> Path:
     return folder
 
 
-def run(place: Path, *words: str) -> str:
-    """Run Python in the folder and return its output."""
+def environment(place: Path) -> dict[str, str]:
     path = os.pathsep.join([str(place), str(ROOT / "src")])
-    env = {**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", "MJLAB_WARP_QUIET": "1"}
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=place, env=env)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
-def bot(place: Path, *words: str) -> str:
-    return run(place, "-m", "body_transformer.cli.main", *words)
+    return {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", "MJLAB_WARP_QUIET": "1"}
 
 
 @pytest.fixture(scope="module")
-def trained(place) -> Path:
+def run(place, tmp_path_factory) -> Iterator[Callable[..., str]]:
+    """Return a function that runs a command in the folder and returns its output."""
+    output = tmp_path_factory.mktemp("output") / "output.txt"
+    modules = ("cli.train", "rl.train", "rl.env_deploy", "deploy.onnx_file")
+    with forking(output, modules, place, **environment(place)) as forks:
+
+        def run(*words: str) -> str:
+            forks.start([*words])
+            status, said = forks.wait()
+            assert status == 0, said[-3000:]
+            return output.read_text()
+
+        yield run
+
+
+@pytest.fixture(scope="module")
+def trained(place, run) -> Path:
     """Return the folder with a run of `bot train`."""
-    bot(place, "train", "mjlab:My-Go1", *SMALL, "--cpu", "--quiet", "--out", "run")
+    run("train", "mjlab:My-Go1", *SMALL, "--cpu", "--quiet", "--out", "run")
     return place
 
 
-def test_mjlabs_own_train_and_play_run_the_registered_task(place):
-    said = run(place, "-m", "mjlab.scripts.train", "My-Go1", *TRAIN, "--gpu-ids", "None")
+def test_mjlabs_own_train_and_play_run_the_registered_task(place, run):
+    said = run("python", "mjlab.scripts.train", "My-Go1", *TRAIN, "--gpu-ids", "None")
     assert "BodyNetwork" in said
     (checkpoint,) = place.glob("logs/rsl_rl/my_go1/*/model_0.pt")
     assert list(checkpoint.parent.glob("*.onnx")), "mjlab's runner exports it, too"
     shown = ["--checkpoint-file", str(checkpoint), "--viewer", "viser", "--num-envs", "1"]
-    assert "PLAYED BodyModel" in run(place, "-c", PLAY, "My-Go1", *shown)
+    (place / "play.py").write_text(PLAY, encoding="utf-8")
+    assert "PLAYED BodyModel" in run("python", "play.py", "My-Go1", *shown)
 
 
-def test_our_commands_train_evaluate_report_and_export_it(trained):
+def test_our_commands_train_evaluate_report_and_export_it(trained, run):
     place = trained
-    found = json.loads(bot(place, "eval", "run", "--episodes", "1", "--cpu", "--json"))
+    found = json.loads(run("eval", "run", "--episodes", "1", "--cpu", "--json"))
     assert found["splits"]["rollouts"]["length"]["mean"] <= 10
-    bot(place, "report", "run", "--out", "run.html")
+    run("report", "run", "--out", "run.html")
     assert "My-Go1" in (place / "run.html").read_text(encoding="utf-8")
-    said = json.loads(bot(place, "export", "run", "--out", "go1", "--json").splitlines()[-1])
+    said = json.loads(run("export", "run", "--out", "go1", "--json").splitlines()[-1])
     assert (said["experiment"], said["control"]) == ("mjlab:My-Go1", "position")
     contract = json.loads((place / "go1" / "policy.json").read_text(encoding="utf-8"))["contract"]
     assert contract["environment"]["command_range"] == [[-1.0, 1.0], [-0.5, 0.5], [-0.5, 0.5]]
@@ -99,7 +111,9 @@ def test_an_episode_is_filmed(trained, monkeypatch):
     monkeypatch.delenv("MUJOCO_GL", raising=False)  # mjlab sets it
     try:
         with opengl():
-            bot(trained, "eval", "run", "--episodes", "1", "--cpu", "--video", "go1.gif")
+            command = [sys.executable, "-m", "body_transformer.cli.main", "eval", "run", "--episodes", "1", "--cpu"]
+            env = {**os.environ, **environment(trained)}  # OpenGL is chosen at an import
+            subprocess.run([*command, "--video", "go1.gif"], cwd=trained, env=env, check=True)
     except ValueError as error:
         pytest.skip(str(error))
     assert (trained / "go1.gif").stat().st_size > 10_000
