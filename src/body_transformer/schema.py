@@ -193,7 +193,7 @@ _KINDS = {str: "a string", int: "a whole number", float: "a finite number", bool
 
 def _scalar(hint: type, value: Any, where: str) -> Any:
     is_right = type(value) is hint or (hint is float and type(value) is int)
-    if not is_right or (hint is float and not math.isfinite(value)):
+    if not is_right or (hint is float and not is_number(value)):
         raise ValueError(f"{where} must be {_KINDS[hint]}; got {shown(value)}")
     return float(value) if hint is float else value
 

@@ -124,6 +124,14 @@ CASES = {
     ),
     "resume: a logged time is text": Case("run-resume", append("run/metrics.jsonl", '{"step": 1, "time_s": "long"}\n')),
     "checkpoint: the state is a named pipe": Case("checkpoint", pipe("checkpoints/3/training_state.json")),
+    "policy: whole numbers as weights": Case(
+        "policy",
+        sealed(tensor("policy.safetensors", "detokenizer.bias", dtype="I32")),
+        "detokenizer.bias holds torch.int32",
+    ),
+    "contract: a number of 400 digits": Case(
+        "contract", sealed(set_json("policy.json", "contract", "control", "hz", 10**400)), "hz must be a finite number"
+    ),
     "policy: many names of a node": Case(
         "policy", sealed(set_json("policy.json", "policy", "layout", "graph", "nodes", ["n"] * 300_000)), "node"
     ),

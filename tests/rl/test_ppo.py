@@ -2,6 +2,7 @@
 
 import copy
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,25 @@ def test_a_restored_ppo_continues_like_the_saved_one():
         ppo.update()
     torch.testing.assert_close(parameters(second), parameters(first), rtol=0, atol=0)
     assert float(second.learning_rate) == float(first.learning_rate)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "message"),
+    [
+        ("learning_rate", None, "one number as learning_rate"),
+        ("learning_rate", torch.zeros(2), "one number as learning_rate"),
+        ("optimizer.0.exp_avg", None, "optimizer.0.* does not fit this run: 1 tensors differ, such as 'exp_avg'"),
+        ("optimizer.0.step", torch.zeros(3), "such as 'step'"),
+    ],
+)
+def test_a_training_state_that_does_not_fit_is_refused(name, tensor, message):
+    first, second = make_ppo(), make_ppo()
+    play(first)
+    first.update()
+    state = copy.deepcopy(first.training_state())
+    state.pop(name)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        second.restore(state if tensor is None else {**state, name: tensor})
 
 
 def test_observation_statistics_are_updated_after_the_update_with_the_whole_rollout():

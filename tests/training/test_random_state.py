@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from body_transformer.training.random_state import NUMPY, random_state, restore_random_state
+from body_transformer.training.random_state import CPU, NUMPY, random_state, restore_random_state
 
 
 def draws() -> list[float]:
@@ -33,3 +33,13 @@ def test_an_older_state_sets_the_generators_that_it_has():
 def test_a_damaged_state_is_refused():
     with pytest.raises(ValueError, match="must have 625 words; got 3"):
         restore_random_state(random_state("cpu") | {NUMPY: torch.arange(5)}, "cpu")
+
+
+@pytest.mark.parametrize(
+    "state",
+    [{}, {CPU: torch.zeros(3, dtype=torch.uint8)}, {CPU: torch.get_rng_state().float()}],
+    ids=["none", "short", "floats"],
+)
+def test_a_state_that_pytorch_cannot_take_is_refused(state):
+    with pytest.raises(ValueError, match=r"random.cpu in the checkpoint must be torch.uint8 \[\d+\]; got "):
+        restore_random_state(state, "cpu")

@@ -24,6 +24,8 @@ from .tensor_files import read_tensors, write_tensors
 from .trunk import Trunk
 
 T = TypeVar("T", bound=Trunk)
+PRECISIONS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+"""Types of weights."""
 MAX_SHOWN = 10
 """Number of wrong shapes in an error."""
 
@@ -74,7 +76,10 @@ def load_policy(kind: Callable[[Layout, PolicyConfig], T], source: str | os.Path
 
 
 def _misfit(make: Callable[[], Trunk], config: PolicyConfig, weights: Mapping[str, Tensor]) -> str:
-    """Describe the weights that are missing, unknown or of another shape; empty if they fit. No memory is used."""
+    """Describe the weights that are missing, unknown or of another shape or type; empty if they fit.
+
+    No memory is used.
+    """
     last = f"encoder.layers.{config.num_layers - 1}."
     if config.architecture.encoder != "mlp" and not any(name.startswith(last) for name in weights):
         return f"num_layers is {config.num_layers}, missing: {last}*"  # building so many layers takes seconds
@@ -89,6 +94,7 @@ def _misfit(make: Callable[[], Trunk], config: PolicyConfig, weights: Mapping[st
         for name, tensor in expected.items()
         if name in weights and weights[name].shape != tensor.shape
     ]
+    shapes += [f"{name} holds {tensor.dtype}" for name, tensor in weights.items() if tensor.dtype not in PRECISIONS]
     named = [f"{what}: {listing(sorted(names))}" for what, names in lists.items() if names]
     return "; ".join([*named, *shapes[:MAX_SHOWN], *(["…"] if len(shapes) > MAX_SHOWN else [])])
 

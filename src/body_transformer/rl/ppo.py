@@ -220,15 +220,34 @@ class PPO:
                 raise ValueError(f"the checkpoint's {part} does not fit this run: {differences}")
             module.load_state_dict(saved)
         optimizer = self.optimizer.state_dict()
-        optimizer["state"] = {index: _under(f"optimizer.{index}.", tensors) for index in range(len(self.parameters))}
+        optimizer["state"] = {
+            index: _moments(index, parameter, tensors) for index, parameter in enumerate(self.parameters)
+        }
         self.optimizer.load_state_dict(optimizer)
-        self.learning_rate.fill_(float(tensors["learning_rate"]))
+        self.learning_rate.fill_(float(_number(tensors, "learning_rate")))
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate  # a tensor on the device, which loading has replaced
 
     def _modules(self) -> dict[str, nn.Module]:
         modules: dict[str, nn.Module] = {"actor": self.actor, "critic": self.critic}
         return modules if self.value_scale is None else modules | {"value_scale": self.value_scale}
+
+
+def _moments(index: int, parameter: Tensor, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the state of Adam for a parameter; refuse one that is incomplete or of another shape."""
+    prefix = f"optimizer.{index}."
+    saved = _under(prefix, tensors)
+    wanted = {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
+    if differences := _differences(saved, wanted):
+        raise ValueError(f"the checkpoint's {prefix}* does not fit this run: {differences}")
+    return saved
+
+
+def _number(tensors: Mapping[str, Tensor], name: str) -> Tensor:
+    found = tensors.get(name)
+    if found is None or found.numel() != 1:
+        raise ValueError(f"the checkpoint's training state must have one number as {name}")
+    return found
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..body.compare import check_same
-from ..checkpoint import Checkpoint, TrainingState, newest_checkpoint, save_checkpoint
+from ..checkpoint import VALUES, Checkpoint, TrainingState, newest_checkpoint, save_checkpoint
 from ..metrics import MetricsLog
 from ..model.config import PolicyConfig
 from ..model.policy import Policy
 from ..run import EVALUATION, Run
+from ..schema import build
 from ..training.evaluation import Summary, to_metrics, write_evaluation
 from ..training.progress import Progress
 from ..training.random_state import random_state, restore_random_state
@@ -64,6 +65,16 @@ def train(job: RlJob, progress: Progress) -> Policy:
         with closing(loop), StopRequest() as stop:
             loop.run(stop)
     return loop.learner.policy()
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """Values of a checkpoint."""
+
+    iteration: int
+    elapsed_s: float
+    common_step_counter: int
+    env_steps: int | None = None
 
 
 class TrainingLoop:
@@ -212,15 +223,15 @@ class TrainingLoop:
     def _restore(self, checkpoint: Checkpoint) -> bool:
         """Continue from a checkpoint; return whether its episodes continue, too."""
         check_same(checkpoint.policy.layout, self.learner.layouts["actor"].layout, ("checkpoint", "task"))
-        values, tensors = checkpoint.state.values, checkpoint.state.tensors
-        self.iteration, self.elapsed_s = values["iteration"], values["elapsed_s"]
+        counts, tensors = build(_Counts, checkpoint.state.values, VALUES), checkpoint.state.tensors
+        self.iteration, self.elapsed_s = counts.iteration, counts.elapsed_s
         # Older checkpoints lack env_steps, which does not follow from the iteration if a resume changed num_envs.
         steps_per_iteration = self.config.num_envs * self.config.num_steps_per_env
-        self.env_steps = values.get("env_steps", self.iteration * steps_per_iteration)
+        self.env_steps = self.iteration * steps_per_iteration if counts.env_steps is None else counts.env_steps
         self.learner.ppo.restore(tensors)
         if self.env.restore(tensors):  # before the step counter is set, because mjlab's curricula skip step 0
             self.collector.reset()
-        self.env.common_step_counter = values["common_step_counter"]
+        self.env.common_step_counter = counts.common_step_counter
         several = f"it has the episodes of one of {self.ranks.size} processes" if self.ranks.size > 1 else ""
         why = several or continue_episodes(self.collector, tensors)
         if why and self.ranks.is_first:

@@ -25,7 +25,11 @@ def random_state(device: str) -> dict[str, Tensor]:
 
 def restore_random_state(tensors: Mapping[str, Tensor], device: str) -> None:
     """Set the generators to saved states; older checkpoints have only those of PyTorch."""
-    torch.set_rng_state(tensors[CPU])
+    own, saved = torch.get_rng_state(), tensors.get(CPU)
+    if saved is None or (saved.shape, saved.dtype) != (own.shape, own.dtype):
+        given = "nothing" if saved is None else f"{saved.dtype} {list(saved.shape)}"
+        raise ValueError(f"{CPU} in the checkpoint must be {own.dtype} {list(own.shape)}; got {given}")
+    torch.set_rng_state(saved)
     if CUDA in tensors and torch.device(device).type == "cuda":
         torch.cuda.set_rng_state(tensors[CUDA], device)
     if NUMPY in tensors:
