@@ -47,8 +47,6 @@ class Reader:
     """Ends of the names of the files that change; by default all do."""
     cost: int = 1
     """The quick form has fewer inputs by this factor."""
-    outside: bool = False
-    """Whether the format may name files outside its folder, which are then opened."""
     shape: Callable[[Random, Files], bool] = field(default=lambda chance, files: False)
     """Mutation of several files at once; returns whether there was one."""
 

@@ -201,11 +201,9 @@ def _page(folder: Path) -> list[str]:
 
 
 RUNS = {
-    "robot-mjcf": Reader(_mjcf, lambda folder: _read_robot(folder / "robot.xml"), only=(".xml",), outside=True),
+    "robot-mjcf": Reader(_mjcf, lambda folder: _read_robot(folder / "robot.xml"), only=(".xml",)),
     "robot-urdf": Reader(_urdf, lambda folder: _read_robot(folder / "robot.urdf"), only=(".urdf",)),
-    "inspect": Reader(
-        _mjcf, command=lambda folder: ["inspect", str(folder / "robot.xml")], only=(".xml",), cost=2, outside=True
-    ),
+    "inspect": Reader(_mjcf, command=lambda folder: ["inspect", str(folder / "robot.xml")], only=(".xml",), cost=10),
     "experiment": Reader(_experiments, _read_experiment, only=(".yaml",)),
     "experiment-use": Reader(_experiments, _use_experiment, only=(".yaml",), cost=4),
     "run-summary": Reader(_reported_runs, _summarise, only=RUN_FILES[:3]),

@@ -27,7 +27,7 @@ from .cases import CASES
 from .content import CANARY
 from .inputs import Files, Reader, mutated, stored, write
 from .readers import READERS
-from .sandbox import OUTSIDE, PeakMemory, Watch, limited
+from .sandbox import PeakMemory, Watch, limited
 
 MAX_TEXT = 20_000
 """Longest message, in characters."""
@@ -90,8 +90,7 @@ class Worker:
         taken_s = time.perf_counter() - began
         os.chdir(self.scratch)
         text = errors.getvalue()
-        acts = [one for one in self.watch.found if not (reader.outside and one == OUTSIDE)]
-        fault = fault or _wrong(status, text, out.getvalue()) or "; ".join(acts)
+        fault = fault or _wrong(status, text, out.getvalue()) or "; ".join(self.watch.found)
         outcome = "fault" if fault else ("success", "refusal")[status]
         return {"outcome": outcome, "seconds": taken_s, "text": fault or text[-2000:]}
 
