@@ -203,6 +203,25 @@ def test_a_shape_that_depends_on_the_observation_is_refused():
     assert "shape depends on the observation" in refusal(model([zeros]))
 
 
+def test_a_tensor_with_the_name_of_an_input_is_no_constant():
+    nodes = [
+        helper.make_node("Cast", ["obs"], ["number"], to=TensorProto.INT64),
+        helper.make_node("Reshape", ["number", "all"], ["size"]),
+        helper.make_node("ConstantOfShape", ["size"], ["many"]),
+        helper.make_node("ReduceMean", ["many"], ["mean"], keepdims=0),
+        helper.make_node("Add", ["obs", "mean"], ["actions"]),
+    ]
+    whole = tensor("all", np.array([-1], np.int64))
+    default = tensor("obs", np.zeros((1, OBS), np.float32))  # it holds only if no observation is given
+    assert "same name" in refusal(model(nodes, (whole, default)))
+    assert "depends on the observation" in refusal(model(nodes, (whole,)))
+    twice = b"\x42\x03obs" + tensor("other", np.zeros(1, np.float32)).SerializeToString()  # ONNX takes the last name
+    graph_part = b"\x2a" + bytes([len(twice)]) + twice
+    data = model(nodes, (whole,)).SerializeToString() + b"\x3a" + bytes([len(graph_part)]) + graph_part
+    assert [one.name for one in onnx.ModelProto.FromString(data).graph.initializer] == ["all", "other"]
+    assert "no name, or two" in refusal(data)
+
+
 def test_an_input_that_a_reader_of_protobuf_would_skip_is_refused():
     """A number in the place of a name would hide which input decides the shape."""
     node = onnx.NodeProto(op_type="Expand", output=["actions"]).SerializeToString()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html import unescape
 from itertools import product
@@ -29,6 +30,8 @@ _ATTRIBUTE = re.compile(r"""(?=\b(file\w*|\w+dir)\s*=\s*("[^"]*"|'[^']*'))""")
 _BEFORE_BASE = re.compile(r".*[/\\]")
 _UNUSUAL = (b"<!DOCTYPE", b"<![CDATA[")
 """Parts of XML that MuJoCo's parser may read in another way than Python's."""
+_WHITESPACE = re.compile(r"[\t\n\r]")
+"""Whitespace that MuJoCo's parser leaves in a name; Python's makes a space of it."""
 _INSTALLED = ("site-packages", "dist-packages")
 
 
@@ -39,6 +42,8 @@ class _Names:
     files: list[tuple[str, str]] = field(default_factory=list)
     """Element and file; an unknown element counts as `include` and as `mesh`."""
     directories: list[str] = field(default_factory=list)
+    strippath: set[str] = field(default_factory=set)
+    """Values of this attribute of `compiler`: "true" leaves only the last part of an asset's path."""
 
 
 def check_inside(source: Path | str, name: str, assets: bool = False) -> None:
@@ -53,12 +58,16 @@ def check_inside(source: Path | str, name: str, assets: bool = False) -> None:
     folder = main.parent if main else Path.cwd()
     text = _read(str(main)) if main else str(source).encode("utf-8", "replace")
     texts, seen, directories = [(folder, text)], set[str](), {""}
+    strippath: set[str] = set()
     others: set[tuple[Path, str]] = set()  # meshes and the like, which may lie in each of the directories
     while texts:
         own_folder, text = texts.pop()
         names = _names(text)
         directories |= set(names.directories)
+        strippath |= names.strippath
         for element, file in names.files:
+            if element == "model":
+                strippath.add("of its own")
             if element not in DESCRIPTIONS:
                 others |= {(own_folder, file)} if assets or element in AT_ONCE else set()
                 continue
@@ -68,13 +77,15 @@ def check_inside(source: Path | str, name: str, assets: bool = False) -> None:
         if max(len(seen), len(directories)) > MAX_FILES:
             raise ValueError(f"{name} consists of over {MAX_FILES} files or folders; that is the limit")
     for own_folder, file in others:
-        _places(name, folder, own_folder, file, directories)
+        _places(name, folder, own_folder, _BEFORE_BASE.sub("", file) if strippath == {"true"} else file, directories)
 
 
 def _places(name: str, folder: Path, own_folder: Path, file: str, directories: set[str]) -> list[str]:
     """Return the places where MuJoCo may look for a file; raise if one is outside the main description's folder."""
     root = os.path.realpath(_package_of(folder) or folder)
-    places = [os.path.realpath(os.path.join(*parts, file)) for parts in product({folder, own_folder}, directories)]
+    spellings = {(one, file) for one in directories}
+    spellings |= {(one.replace("\\", "/"), end.replace("\\", "/")) for one, end in spellings}  # as MuJoCo does
+    places = [os.path.realpath(os.path.join(start, *rest)) for start, rest in product({folder, own_folder}, spellings)]
     if any(os.path.commonpath([root, place]) != root for place in places):
         raise ValueError(_refusal(name, file, str(folder)))
     return places
@@ -105,33 +116,35 @@ def _names(text: bytes) -> _Names:
     Text that another parser could read differently is searched for anything that looks like a name.
     """
     names = _Names()
-    without_base = False
 
     def start(element: str, attributes: dict[str, str]) -> None:
-        nonlocal without_base
         for key, value in attributes.items():
             if key.startswith("file"):
                 names.files.append((element, value))
             elif key in _DIRECTORIES:
                 names.directories.append(value)
-        without_base |= element == "compiler" and attributes.get("strippath") == "true"
+            elif key == "strippath":
+                names.strippath.add(value)
 
     parser = expat.ParserCreate("UTF-8")
     parser.StartElementHandler = start
     try:
-        if any(part in text for part in _UNUSUAL):
+        if any(part in text for part in _UNUSUAL) or any(_WHITESPACE.search(found[2]) for found in _attributes(text)):
             raise expat.ExpatError
         parser.Parse(text, True)
     except expat.ExpatError:
         return _anything_like_a_name(text)
-    if without_base:  # MuJoCo then takes the last part of an asset's path
-        names.files = [(one, file if one in DESCRIPTIONS else _BEFORE_BASE.sub("", file)) for one, file in names.files]
     return names
 
 
+def _attributes(text: bytes) -> Iterator[re.Match[str]]:
+    """Yield the matches of what looks like a file or folder; lines end as in MuJoCo's parser."""
+    return _ATTRIBUTE.finditer(re.sub("\r\n?", "\n", text.decode("utf-8", "replace")))
+
+
 def _anything_like_a_name(text: bytes) -> _Names:
-    names = _Names()
-    for match in _ATTRIBUTE.finditer(text.decode("utf-8", "replace")):
+    names = _Names(strippath={"perhaps"})
+    for match in _attributes(text):
         key, raw = match[1], match[2][1:-1]
         for value in {raw, unescape(raw), raw.split("\0")[0]}:
             value = value.replace("\0", "")

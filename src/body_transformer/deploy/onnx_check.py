@@ -45,6 +45,7 @@ _ALLOWED = {
         "attribute": "name f i s tensor - floats ints strings - - - doc_string - - - - - - type",
         "tensor": "dims data_type - float_data int32_data - int64_data name raw_data double_data uint64_data "
         "doc_string",
+        "input": "name type doc_string",
     }.items()
 }
 """Message -> field number -> name, for the fields that a policy may have. A name that is a message is walked, too."""
@@ -102,6 +103,7 @@ class _ModelReader:
         self.nodes: list[_Operator] = []
         self.constants: list[str] = []
         """Names of the tensors that belong to the graph itself."""
+        self.inputs: list[str] = []
         self._walk("model", 0, len(model))
 
     def _walk(self, message: str, start: int, end: int) -> None:
@@ -111,8 +113,8 @@ class _ModelReader:
                 self.nodes.append(self._node(begin, after))
             elif name in _ALLOWED:
                 self._walk(name, begin, after)
-            if message == "graph" and name == "tensor":
-                self.constants += [self._text(*at) for key, *at in self._fields(name, begin, after) if key == "name"]
+            if message == "graph" and name in ("tensor", "input"):
+                (self.constants if name == "tensor" else self.inputs).append(self._name(name, begin, after))
 
     def _node(self, start: int, end: int) -> _Operator:
         node = _Operator([], [])
@@ -128,6 +130,13 @@ class _ModelReader:
             elif name == "domain" and (domain := self._text(begin, after)) not in ("", "ai.onnx"):
                 raise _RefusedModelError(f"it has an operator of {shown(domain)}; a policy has those of ONNX alone")
         return node
+
+    def _name(self, message: str, start: int, end: int) -> str:
+        """Return the name of a tensor or input. With two, a reader of protobuf takes the last one."""
+        names = [self._text(*at) for key, *at in self._fields(message, start, end) if key == "name"]
+        if len(names) != 1:
+            raise _RefusedModelError("a tensor has no name, or two")
+        return names[0]
 
     def _text(self, start: int, end: int) -> str:
         try:
@@ -179,7 +188,8 @@ class _ModelReader:
 
 def _check_graph(model: _ModelReader) -> None:
     """Check the operators, and that shapes depend on constants alone."""
-    constants, defined = {"", *model.constants}, [*model.constants]  # "" is an input that is not given
+    constants = {"", *model.constants}  # "" is an input that is not given
+    defined = [*model.inputs, *model.constants]  # a tensor with the name of an input is only its default
     if not model.nodes:
         raise _RefusedModelError("it has no operators")
     for node in model.nodes:
