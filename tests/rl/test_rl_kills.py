@@ -21,7 +21,7 @@ from ..forks import Bot, forking
 
 SMALL = ("--policy.num-layers", "1", "--policy.embed-dim", "8", "--policy.ff-dim", "8")
 QUICK = ("num-envs", 4, "num-steps-per-env", 8, "num-mini-batches", 2, "num-learning-epochs", 2, "eval-episodes", 2)
-ITERATIONS_PER_KILL, MAX_S = 15, 1.0
+ITERATIONS_PER_KILL, MAX_S = 15, 0.7
 """A killed training has at most MAX_S seconds for its iterations, of which it must not finish all."""
 TASKS = {
     "humanoid-mod": (),
