@@ -22,8 +22,9 @@ TRACKING = "Mjlab-Tracking-Flat-Unitree-G1"
 
 
 def task_cfg(name: str, num_envs: int = 8, seed: int = 0, flat: bool = False, **options: Any) -> Any:
-    """Return mjlab's configuration of one of our tasks with these options; a1-walk has a small ground."""
-    from body_transformer.rl.a1 import walk
+    """Return mjlab's configuration of one of our tasks with these options; the A1 has a small ground."""
+    from body_transformer.rl.a1 import command, walk
+    from body_transformer.rl.a1.options import CommandOptions
     from body_transformer.rl.a1.terrain import Terrain
     from body_transformer.rl.envs.mjlab import env_cfg
     from body_transformer.rl.registry import task_spec
@@ -32,6 +33,9 @@ def task_cfg(name: str, num_envs: int = 8, seed: int = 0, flat: bool = False, **
     if name == "a1-walk":
         even = {"scale": (0.0, 0.0), "border_scale": 0.0} if flat else {}
         task = walk.task(Terrain(seed, num_tracks=(6, 4), **even), walk.WalkOptions(**options))
+    elif name == "a1-command":
+        heights = {"scale": (0.0, 0.0 if flat else 0.1), "flat_below": 0.07, "border_scale": 0.0}
+        task = command.task(Terrain(seed, num_tracks=(6, 4), **heights), CommandOptions(**options))
     else:
         task = spec.task(seed, *([spec.options(**options)] if spec.options else []))
     return env_cfg(task, num_envs, seed)
@@ -56,7 +60,7 @@ def make_env(task: str, change: Callable[[Any], None] = lambda cfg: None, num_en
 
 def random_actions(steps: int, name: str = "humanoid-mod", seed: int = 1, scale: float = 1.0) -> Tensor:
     """Return actions of 8 robots of one of our tasks, [steps, 8, A]."""
-    sizes = (steps, 8, 12 if name == "a1-walk" else 21)
+    sizes = (steps, 8, 12 if name.startswith("a1-") else 21)
     return scale * torch.randn(sizes, generator=torch.Generator().manual_seed(seed))
 
 

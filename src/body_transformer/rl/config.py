@@ -29,8 +29,8 @@ class RlConfig:
     """Term of the environment -> the place of its entries, instead of the inferred one. A place is a body's name, root,
     unused, joints, bodies …; see `infer_layout.infer_layout`."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """Options of the task, name -> value as YAML. humanoid-board: start_noise_curriculum, privileged_critic. a1-walk:
-    command, noise, latency, stiffness, push_every_s, push_speed, turning. mocap-expert: see docs/mocapact.md."""
+    """Options of the task, name -> value as YAML. humanoid-board: start_noise_curriculum, privileged_critic. a1-walk
+    and a1-command: see rl/a1/options.py. mocap-expert: see docs/mocapact.md."""
     num_envs: int = 2048
     """Environments, one robot each, over all processes."""
     random_initial_step: bool = False

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..training.evaluation import Summary, estimate
+from .walking import Paths
 
 SPLIT = "rollouts"
 """Name of the only split if the episodes are not planned."""
+WALKING = "walking"
+"""Name of the split of metrics that only walking robots have; its episodes are those of the rollouts."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,11 @@ class EpisodeMetrics:
     With a plan, there are two metrics more: length and return divided by the planned number of steps.
     """
 
+    walking: Mapping[str, Tensor] = field(default_factory=dict)
+    """Metric of walking robots -> its value in each episode, [B]; their summary is the split `walking`."""
+    paths: Paths | None = None
+    """Paths of the first walking robots."""
+
     def __post_init__(self) -> None:
         if self.plan:
             found = self.values
@@ -49,13 +57,16 @@ class EpisodeMetrics:
     def summary(self) -> Summary:
         """Return the mean of each metric by split."""
         splits = [episode.split for episode in self.plan] or [SPLIT] * len(self.values["length"])
-        return {
+        found = {
             split: {
                 name: estimate([value for value, own in zip(column.tolist(), splits, strict=True) if own == split])
                 for name, column in self.values.items()
             }
             for split in dict.fromkeys(splits)
         }
+        if self.walking:
+            found[WALKING] = {name: estimate(column.tolist()) for name, column in self.walking.items()}
+        return found
 
     def by_clip(self) -> dict[str, dict[str, Any]]:
         """Return clip -> its split, its number of episodes and their mean metrics; empty without a plan."""

@@ -14,6 +14,7 @@ from ..training.cuda_graphs import CudaGraphed
 from .episode_metrics import EpisodeMetrics
 from .registry import quiet
 from .rollout import grouped
+from .walking import WalkingMetrics
 
 if TYPE_CHECKING:
     from .envs.interface import RlEnv
@@ -70,6 +71,8 @@ class FirstEpisodes:
         self.returns, self.lengths, self.distances = torch.zeros(
             3, env.num_envs, dtype=torch.float64, device=env.device
         )
+        motion = env.motion
+        self.walking = None if motion is None else WalkingMetrics(motion, env.step_dt)
         commanded = env.commanded_speed
         self.commanded = None if commanded is None else commanded.clone()
 
@@ -81,6 +84,8 @@ class FirstEpisodes:
             self.distances += self.env.forward_speed * self.running
         self.died |= died & self.running
         self.running &= ~(died | timed_out)
+        if self.walking is not None and (motion := self.env.motion) is not None:
+            self.walking.add(motion, self.running)
 
     def result(self) -> EpisodeMetrics:
         """Return the metrics of each episode.
@@ -89,6 +94,7 @@ class FirstEpisodes:
         - `forward_speed` in m/s, averaged over the episode, if the environment reports it: along the world's x axis,
           or along the robot's heading if a speed is commanded.
         - `speed_error`, the absolute difference from the commanded speed, if there is one.
+        - The metrics of `WalkingMetrics` and the paths of some robots, if they are commanded where to walk.
         - `normalized_length` and `normalized_return` of planned episodes, which survive if they reach their end.
         """
         found = {"total_reward": self.returns, "length": self.lengths, "survived": ~self.died}
@@ -96,7 +102,9 @@ class FirstEpisodes:
             found["forward_speed"] = self.distances / self.lengths
             if self.commanded is not None:
                 found["speed_error"] = (found["forward_speed"] - self.commanded).abs()
-        return EpisodeMetrics(found, self.env.plan)
+        if self.walking is None:
+            return EpisodeMetrics(found, self.env.plan)
+        return EpisodeMetrics(found, self.env.plan, self.walking.result(), self.walking.paths())
 
 
 def mean_action(policy: Policy) -> Act:

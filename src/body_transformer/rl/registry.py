@@ -33,6 +33,7 @@ TASKS = {
     "humanoid-hill": "humanoid.hill",
     "humanoid-board": "humanoid.board",
     "a1-walk": "a1.walk",
+    "a1-command": "a1.command",
     "mocap-expert": "mocap.expert",
 }
 """Our tasks -> the module of rl/ whose SPEC, a `TaskSpec`, describes them."""

@@ -7,7 +7,7 @@ import torch
 from body_transformer.rl.a1 import walk
 from body_transformer.rl.a1.model import DEFAULT_POSE
 from body_transformer.rl.a1.parameters import A1Parameters
-from body_transformer.rl.a1.robots import A1Joints, A1State
+from body_transformer.rl.a1.state import A1Joints, A1State
 from body_transformer.rl.a1.terrain import Terrain
 
 from ..environments import free_body
@@ -21,7 +21,8 @@ def make_state(dtype: torch.dtype = torch.float32, parameters: A1Parameters | No
     default = torch.tensor(DEFAULT_POSE, dtype=dtype)
     joints = A1Joints(default, default - 1, default + 1, torch.full((12,), 33.5, dtype=dtype))
     one = zeros[0, :1]
-    zero = A1Parameters(one, zeros[:, :3], one, zeros, latency=one.long(), stiffness=one)
+    like_one = {"stiffness": one, "damping": one, "latency": one.long(), "ticks": one.long() + 1}
+    zero = A1Parameters(one, zeros[:, :3], one, zeros, **like_one)
     root, changes = free_body(dtype, values)
     return replace(A1State.zeros(root, joints, parameters or zero), **changes)
 

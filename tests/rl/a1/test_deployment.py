@@ -19,7 +19,7 @@ from body_transformer.deploy.runtime_config import Phase, RuntimeConfig
 from body_transformer.deploy.safety import SafetyConfig
 from body_transformer.experiment import load_experiment
 from body_transformer.rl.a1 import model, terms
-from body_transformer.rl.a1.robots import A1State
+from body_transformer.rl.a1.state import A1State
 from body_transformer.rl.envs.cpu import CpuEnv
 
 from ..environments import task_cfg
@@ -90,7 +90,7 @@ def test_the_robots_targets_are_those_of_the_training():
         world.qpos[0, q], world.qvel[0, v] = torch.tensor(measured.joint_pos), torch.tensor(measured.joint_vel)
         robots.act(torch.tensor(action)[None])
         controller._act(0)
-        trained = robots.targets[0, 0].numpy()
+        trained = robots.motors.targets[0, 0].numpy()
         np.testing.assert_allclose(controller.target, trained, rtol=0, atol=1e-6)
         is_cut.append(np.abs(trained - (robots.joints.default.numpy() + model.ACTION_SCALE * action)) > 1e-9)
     assert 0.2 < np.mean(is_cut) < 0.8

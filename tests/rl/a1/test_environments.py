@@ -79,7 +79,7 @@ def test_start_states_have_the_distributions_of_the_paper(env):
     assert calves.min() > 0.61  # of 1.5 rad, the least that a calf can be bent is 0.916
     torch.testing.assert_close(starts.qvel[:, :6].abs().amax(0), torch.full((6,), 0.5), atol=0.01, rtol=0)
     torch.testing.assert_close(starts.qvel[:, 6:].abs().amax(0), torch.full((12,), 3.0), atol=0.01, rtol=0)
-    assert (starts.drawn[2] == torch.tensor([0.5, 0.0, 0.0])).all()
+    assert (starts.drawn[2][..., :3] == torch.tensor([0.5, 0.0, 0.0])).all()
     assert (starts.qpos[:, 3] == 1).all()
 
 
@@ -94,13 +94,13 @@ def test_a_fresh_episode_keeps_nothing_of_the_previous_one(env):
     assert (obs["actor"][:, 36:] == 0).all()
     for kept in (state.air_time, state.torque, state.energy, state.base_force, state.action):
         assert (kept == 0).all()
-    assert (terms_of(made).robots.targets == torch.tensor(DEFAULT_POSE)).all()
+    assert (terms_of(made).robots.motors.targets == torch.tensor(DEFAULT_POSE)).all()
     assert (made.episode_length_buf == 0).all()
 
 
 def test_commands_are_drawn_from_their_ranges_for_every_episode(new_env):
     robots = terms_of(new_env("a1-walk", command=((-0.5, 1.0), (-0.3, 0.3), (-1.0, 1.0)))).robots
-    commands = robots.starts.drawn[2]
+    commands = robots.starts.drawn[2][:, 0, :3]
     low, high = commands.amin(0), commands.amax(0)
     torch.testing.assert_close(low, torch.tensor([-0.5, -0.3, -1.0]), atol=0.01, rtol=0)
     torch.testing.assert_close(high, torch.tensor([1.0, 0.3, 1.0]), atol=0.01, rtol=0)
@@ -112,9 +112,11 @@ def test_commands_are_drawn_from_their_ranges_for_every_episode(new_env):
 
 
 def test_parameters_are_drawn_from_the_papers_ranges():
+    from body_transformer.rl.a1.options import WalkOptions
     from body_transformer.rl.a1.parameters import A1Parameters
 
-    drawn = A1Parameters.draw(torch.zeros(4000, 1), 0, (0, 3), (0.5, 2.0))
+    options = WalkOptions(latency=(0, 3), stiffness=(0.5, 2.0), damping=(0.8, 1.5), interpolate=True)
+    drawn = A1Parameters.draw(torch.zeros(4000, 1), 0, options)
     for values, low, high in (
         (drawn.friction, 0, 2),
         (drawn.added_mass, 1, 3),
@@ -123,13 +125,16 @@ def test_parameters_are_drawn_from_the_papers_ranges():
         (drawn.com_offset[:, 2], -0.05, 0.05),
         (drawn.strength, 0.9, 1.1),
         (drawn.stiffness, 0.5, 2.0),
+        (drawn.damping, 0.8, 1.5),
     ):
         assert values.min() == pytest.approx(low, abs=(high - low) / 100)
         assert values.max() == pytest.approx(high, abs=(high - low) / 100)
     assert drawn.latency.unique().tolist() == [0, 1, 2, 3]
-    few = A1Parameters.draw(torch.zeros(5, 1), 0, (0, 0), (1.0, 1.0))
+    assert drawn.ticks.unique().tolist() == [1, 2, 4]
+    few = A1Parameters.draw(torch.zeros(5, 1), 0, WalkOptions())
     torch.testing.assert_close(few.friction, drawn.friction[:5])
-    assert few.stiffness.tolist() == [1.0] * 5
+    assert few.stiffness.tolist() == few.damping.tolist() == [1.0] * 5
+    assert few.ticks.tolist() == [1] * 5
 
 
 def test_drawn_parameters_are_those_of_the_simulated_models(env):
@@ -151,9 +156,9 @@ def test_stiffer_motors_have_more_gain_and_the_same_targets(env):
         made.reset(seed=0)
         robots.act(torch.full((8, 12), 0.3))
         robots.before_physics(0)
-    torch.testing.assert_close(terms_of(stiff).robots.targets, terms_of(usual).robots.targets)
+    torch.testing.assert_close(terms_of(stiff).robots.motors.targets, terms_of(usual).robots.motors.targets)
     state = terms_of(stiff).robots.state
-    asked = 2 * KP * (terms_of(stiff).robots.targets[0] - state.joint_pos) - KD * state.joint_vel
+    asked = 2 * KP * (terms_of(stiff).robots.motors.targets[0] - state.joint_pos) - KD * state.joint_vel
     limited = (terms_of(stiff).robots.state.parameters.strength * asked).clamp(-33.5, 33.5)
     torch.testing.assert_close(state.torque, limited)
     assert (state.torque.abs() > terms_of(usual).robots.state.torque.abs()).float().mean() > 0.5
@@ -166,13 +171,13 @@ def test_no_target_asks_for_more_than_25_nm_when_it_is_set(env, stiffness):
     for action in (torch.full((8, 12), 10.0), torch.full((8, 12), -10.0), torch.zeros(8, 12)):
         robots.act(action)
         state = robots.state
-        asked = KP * (robots.targets[0] - state.joint_pos) - KD * state.joint_vel
+        asked = KP * (robots.motors.targets[0] - state.joint_pos) - KD * state.joint_vel
         if action.abs().max() > 0:
             torch.testing.assert_close(asked, 25 * action.sign(), atol=1e-3, rtol=0)
         else:
             free = asked.abs() < 24.99
             wanted = torch.tensor(DEFAULT_POSE).expand(8, -1)
-            torch.testing.assert_close(robots.targets[0][free], wanted[free])
+            torch.testing.assert_close(robots.motors.targets[0][free], wanted[free])
 
 
 def test_an_action_takes_effect_after_the_latency_in_physics_steps(new_env):
@@ -183,8 +188,8 @@ def test_an_action_takes_effect_after_the_latency_in_physics_steps(new_env):
     used = []
     for action in (small, 2 * small, 3 * small):
         robots.act(action)
-        robots.targets[0] = default + 0.5 * action  # without the bound, so that the actions differ
-        used += [(robots._target(step) - default).mean().item() / 0.005 for step in range(4)]
+        robots.motors.targets[0] = default + 0.5 * action  # without the bound, so that the actions differ
+        used += [(robots.motors.target(step) - default).mean().item() / 0.005 for step in range(4)]
     assert used == pytest.approx([0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2], abs=1e-2)
 
 

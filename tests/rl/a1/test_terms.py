@@ -10,7 +10,7 @@ pytest.importorskip("mjlab")
 
 from body_transformer.rl.a1 import terms, walk
 from body_transformer.rl.a1.model import DEFAULT_POSE
-from body_transformer.rl.a1.robots import A1State
+from body_transformer.rl.a1.state import A1State
 
 from ..environments import turned
 from .states import TASK, make_state, observe

@@ -164,6 +164,8 @@ class A1Planes(FeelerPlanes):
         model, device = world.model, world.device
         self._faces, self._legs = GridFaces(ground, device), Legs(model, device)
         corners = [k for k in self.feelers.tolist() if model.geom_bodyid[k] == model.body(f"robot/{BASE}").id]
+        feet = [float(model.geom(f"robot/{leg}_foot").size[0]) for leg in LEGS]
+        self._foot_radius = torch.tensor(feet, dtype=torch.float32, device=device)
         self._corners = torch.tensor(model.geom_pos[corners], dtype=torch.float32, device=device)  # [12, 3]
 
     def centres(self, joint_pos: Tensor, trunk: FreeBody) -> Tensor:
@@ -171,6 +173,15 @@ class A1Planes(FeelerPlanes):
         legs = self._legs.points(joint_pos).flatten(1, 2)
         corners = self._corners.expand(len(legs), -1, -1)
         return rotate(trunk.quat, torch.cat([legs, corners], 1)) + trunk.pos[:, None]
+
+    def feet(self, joint_pos: Tensor, trunk: FreeBody) -> Tensor:
+        """Return the centres of the feet, [B, 4, 3], m."""
+        return rotate(trunk.quat, self._legs.points(joint_pos)[:, :, 2]) + trunk.pos[:, None]
+
+    def height(self, feet: Tensor) -> Tensor:
+        """Return the heights of feet with these centres above the ground below them, [B, 4], m."""
+        ground, _ = self._faces.under(feet[..., 0], feet[..., 1])
+        return feet[..., 2] - self._foot_radius - ground
 
     def lay(self, joint_pos: Tensor, trunk: FreeBody) -> None:
         """Lay every plane under its feeler before a physics step."""

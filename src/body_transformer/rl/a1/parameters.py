@@ -1,4 +1,4 @@
-"""Parameters that differ between robots: friction, mass, centre of mass, strength and stiffness of motors, latency."""
+"""Parameters that differ between robots: friction, mass, centre of mass, the motors, latency."""
 
 from __future__ import annotations
 
@@ -14,16 +14,13 @@ from torch import Tensor
 
 from ..envs.mjlab import terms_of
 from .model import BASE, DECIMATION, JOINTS
+from .options import WalkOptions
 
 if TYPE_CHECKING:
     from mjlab.envs import ManagerBasedRlEnv
 
-FRICTION = (0.0, 2.0)
-"""Range of the robot's friction; that of the ground is 1."""
-ADDED_MASS = (1.0, 3.0)
-"""Range of the mass added to the trunk, kg."""
-COM_OFFSET = ((-0.05, 0.15), (-0.1, 0.1), (-0.05, 0.05))
-"""Ranges of the displacement of the trunk's centre of mass along x, y and z, m."""
+TICKS = (1, 2, 4)
+"""Commands per action of a robot's loop of 50, 100 and 200 Hz."""
 STRENGTH = (0.9, 1.1)
 """Range of a motor's torque relative to the commanded torque."""
 FIELDS = ("body_mass", "body_ipos", "body_inertia", "pair_friction")
@@ -34,7 +31,7 @@ DERIVED = ("body_subtreemass", "body_invweight0", "dof_invweight0", "actuator_ac
 
 @dataclass(frozen=True)
 class A1Parameters:
-    """The constant parameters of B robots. The critic observes all but latency and stiffness."""
+    """The constant parameters of B robots. The critic of a1-walk observes those up to `strength`."""
 
     friction: Tensor
     """[B]"""
@@ -48,22 +45,45 @@ class A1Parameters:
     """[B], physics steps from an action to its effect."""
     stiffness: Tensor
     """[B], factor of the motors' position gain."""
+    damping: Tensor
+    """[B], factor of the motors' damping."""
+    ticks: Tensor
+    """[B], equal parts in which a target moves: 1, 2 or 4."""
 
     @classmethod
-    def draw(cls, like: Tensor, seed: int, latency: tuple[int, int], stiffness: tuple[float, float]) -> A1Parameters:
+    def draw(cls, like: Tensor, seed: int, options: WalkOptions) -> A1Parameters:
         """Draw parameters for each row of `like`. Those of robot k are the same for any number of rows."""
-        num_envs, rng = len(like), np.random.default_rng([seed, 0xA3])
-        low, high = np.array([FRICTION, *COM_OFFSET, ADDED_MASS, *[STRENGTH] * len(JOINTS)]).T
-        delays = np.random.default_rng([seed, 0xA4]).integers(latency[0], latency[1] + 1, num_envs)
-        gains = np.random.default_rng([seed, 0xA5]).uniform(*stiffness, num_envs)
-        drawn = like.new_tensor(rng.uniform(low, high, (num_envs, len(low))))
-        latencies = torch.tensor(delays, device=like.device)
-        return cls(drawn[:, 0], drawn[:, 1:4], drawn[:, 4], drawn[:, 5:], latencies, like.new_tensor(gains))
+        num_envs, rngs = len(like), [np.random.default_rng([seed, key]) for key in range(0xA3, 0xA8)]
+        ranges = [options.friction, *options.com_offset, options.added_mass, *[STRENGTH] * len(JOINTS)]
+        low, high = np.array(ranges).T
+        drawn = like.new_tensor(rngs[0].uniform(low, high, (num_envs, len(low))))
+        delays = rngs[1].integers(options.latency[0], options.latency[1] + 1, num_envs)
+        factors = [
+            rng.uniform(*span, num_envs)
+            for rng, span in zip(rngs[2:4], (options.stiffness, options.damping), strict=True)
+        ]
+        ticks = rngs[4].choice(TICKS if options.interpolate else TICKS[:1], num_envs)
+        return cls(
+            friction=drawn[:, 0],
+            com_offset=drawn[:, 1:4],
+            added_mass=drawn[:, 4],
+            strength=drawn[:, 5:],
+            latency=torch.tensor(delays, device=like.device),
+            stiffness=like.new_tensor(factors[0]),
+            damping=like.new_tensor(factors[1]),
+            ticks=torch.tensor(ticks, device=like.device),
+        )
 
     def ages(self) -> Tensor:
         """Return the age in control steps of the action that acts in each physics step, [DECIMATION, B]."""
         steps = torch.arange(DECIMATION, device=self.latency.device)[:, None]
         return ((self.latency - steps + DECIMATION - 1) // DECIMATION).clamp_min(0)
+
+    def shares(self, like: Tensor) -> Tensor:
+        """Return how far a target has moved from the one before in each physics step, [DECIMATION, B, 1] in (0, 1]."""
+        steps = torch.arange(DECIMATION, device=self.latency.device)[:, None]
+        acted = (steps - self.latency) % DECIMATION  # physics steps for which this target has already acted
+        return ((acted * self.ticks // DECIMATION + 1) / self.ticks).to(like)[..., None]
 
     @property
     def contact_friction(self) -> Tensor:

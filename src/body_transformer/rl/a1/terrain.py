@@ -140,6 +140,18 @@ def place(rng: np.random.Generator, count: int, terrain: Terrain) -> Array:
     return np.column_stack([x, y, np.array(tops) + START_ABOVE])
 
 
+MARGIN = 11.0
+"""Least distance of a start from the end of the ground if it may be anywhere, m: an episode at 0.5 m/s."""
+
+
+def place_anywhere(rng: np.random.Generator, count: int, terrain: Terrain) -> Array:
+    """Return places of the trunk anywhere with enough ground around, or in the middle of a small ground."""
+    ends = np.array([terrain.low, terrain.high])
+    margin = np.minimum(MARGIN, (ends[1] - ends[0]) / 2)
+    at = rng.uniform(ends[0] + margin, ends[1] - margin, (count, 2))
+    return np.column_stack([at, [_top(terrain, each) + START_ABOVE for each in at]])
+
+
 def _top(terrain: Terrain, at: Array) -> float:
     """Return the height of the highest point within reach, m."""
     first, last = (

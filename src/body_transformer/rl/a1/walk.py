@@ -48,41 +48,31 @@ Where this differs from the authors' environment:
 
 from __future__ import annotations
 
-from functools import partial
-
-from mjlab.scene import SceneCfg
-
 from ...experiment import load_experiment
-from ...video import View
-from ..envs.mjlab import physics
-from ..envs.terms import ACTOR, CRITIC, RewardTerm, alive, obs_terms, outside
+from ..envs.terms import ACTOR, CRITIC, RewardTerm, alive, obs_terms
 from ..registry import TaskSpec
 from . import terms
-from .ground import add_planes
-from .model import BASE, DECIMATION, PHYSICS_DT, contact_sensors, robot
 from .options import WalkOptions
-from .parameters import randomize
 from .robots import WalkTask
-from .terrain import START_ABOVE, Terrain
+from .task import a1_task
+from .terrain import Terrain
 
 MAX_STEPS = 1000
 """20 s."""
-EDGE = 1.0
-"""Distance from the end of the ground at which an episode ends, m."""
 
 
 def task(terrain: Terrain, options: WalkOptions) -> WalkTask:
     """Return a1-walk on that ground."""
     experiment = load_experiment("a1-walk")
-    (joint_target,) = experiment.actions
-    (low_x, low_y), (high_x, high_y) = terrain.low, terrain.high
-    low, high = (low_x + EDGE, low_y + EDGE), (high_x - EDGE, high_y - EDGE)
-    return WalkTask(
+    return a1_task(
+        experiment,
+        terrain,
+        options,
+        MAX_STEPS,
         obs={
             ACTOR: obs_terms(experiment.obs, terms.ACTOR_OBS, terms.NOISE if options.noise else {}),
             CRITIC: obs_terms((*experiment.obs, *experiment.critic_obs), terms.CRITIC_OBS),
         },
-        actions=joint_target,
         rewards={
             "tracking": RewardTerm(terms.tracking, 2.0),
             "world_velocity": RewardTerm(terms.world_velocity, -2.0),
@@ -93,29 +83,6 @@ def task(terrain: Terrain, options: WalkOptions) -> WalkTask:
             "joint_range": RewardTerm(terms.joint_range, -0.1),
             "torque": RewardTerm(terms.torque, -0.2),
         },
-        reward_at_least_0=True,
-        reward_per_second=True,
-        failures=(terms.fallen,),
-        time_outs=(partial(outside, low=low, high=high),),
-        forward_speed=terms.forward_speed,
-        commanded_speed=terms.commanded_speed,
-        physics_dt=PHYSICS_DT,
-        decimation=DECIMATION,
-        max_steps=MAX_STEPS,
-        startup=randomize,
-        pushes=options.push_every_s is not None,
-        view=View(body=f"robot/{BASE}", below_m=0.1, distance_m=1.8, shadows=False),
-        scene=SceneCfg(
-            env_spacing=0.0,
-            entities={"robot": robot(START_ABOVE)},
-            sensors=contact_sensors(),
-            spec_fn=add_planes,
-            extent=2.0,
-        ),
-        # room for a contact of every feeler and for all joints at their limits
-        simulation=physics(PHYSICS_DT, max_contacts=32, max_constraints=128),
-        options=options,
-        terrain=terrain,
     )
 
 

@@ -69,6 +69,10 @@ class CpuEnv(RlEnv):
         return self.world.num_envs
 
     @property
+    def step_dt(self) -> float:
+        return self.task.control_dt
+
+    @property
     def max_episode_length(self) -> int:
         return self.task.max_steps
 

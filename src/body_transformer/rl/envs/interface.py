@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...errors import listing
 from ..episode_metrics import PlannedEpisode
+from ..walking import Motion
 from .terms import TaskTerms
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ class RlEnv(Protocol):
 
     @property
     def device(self) -> torch.device | str: ...
+
+    @property
+    def step_dt(self) -> float:
+        """Seconds of a control step."""
+        ...
 
     @property
     def max_episode_length(self) -> int:
@@ -62,6 +68,11 @@ class RlEnv(Protocol):
     def commanded_speed(self) -> Tensor | None:
         """[B], commanded m/s ahead; None for a task without commands."""
         return None if self.terms is None else self.terms.commanded_speed()
+
+    @property
+    def motion(self) -> Motion | None:
+        """The motion of walking robots in the last step; None for tasks without commanded velocities."""
+        return None if self.terms is None else self.terms.motion()
 
     @property
     def plan(self) -> Sequence[PlannedEpisode]:

@@ -19,7 +19,9 @@ from mjlab.sim import MujocoCfg, SimulationCfg
 from mjlab.utils.noise import UniformNoiseCfg
 from torch import Tensor
 
+from ..walking import Motion
 from .interface import RlEnv, misfit
+from .mjlab_motion import motion_of
 from .mjlab_state import held_state, put_held_state, simulator_state
 from .terms import ObservationTerm, RewardTerm, RlTask, TaskTerms
 from .world import World
@@ -242,6 +244,10 @@ class MjlabEnv(ManagerBasedRlEnv, RlEnv):
         self.sim.sense()
         put_held_state(self, {name.removeprefix(HELD): value for name, value in tensors.items()})
         return ""
+
+    @property
+    def motion(self) -> Motion | None:
+        return motion_of(self)
 
     def final_state(self) -> dict[str, Tensor]:
         """Return the current qpos and qvel: mjlab keeps none from before a reset."""

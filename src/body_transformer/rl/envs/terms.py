@@ -24,6 +24,7 @@ from ...body.layout import Term
 from ...errors import listing
 from ...video import View
 from ..episode_metrics import PlannedEpisode
+from ..walking import Motion
 from .world import FreeBody, Starts, World
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ class RlTask(ABC, Generic[S]):
     """State -> [B], m/s ahead in the last step; reported by evaluations of tasks that have it."""
     commanded_speed: Callable[[S], Tensor] | None = None
     """State -> [B], commanded m/s ahead, if the task has commands."""
+    motion: Callable[[S], Motion] | None = None
+    """State -> the motion of walking robots, which evaluations compare with their commands."""
     scene: SceneCfg
     """The robot, the ground and sensors; the number of environments is not used."""
     simulation: SimulationCfg
@@ -286,6 +289,10 @@ class TaskTerms(Generic[S]):
     def forward_speed(self) -> Tensor | None:
         """Return the speed ahead in the last step, [B], m/s; None for a task that does not report it."""
         return None if self.task.forward_speed is None else self.task.forward_speed(self.state)
+
+    def motion(self) -> Motion | None:
+        """Return the motion of walking robots; None for other tasks."""
+        return None if self.task.motion is None else self.task.motion(self.state)
 
     def commanded_speed(self) -> Tensor | None:
         """Return the commanded speed ahead, [B], m/s; None for a task without commands."""
