@@ -17,12 +17,12 @@ limit counts from there.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .control import butterworth
 from .limits import Limiter
 from .observation import JointOrder, Measured
 from .robot import COMMAND, Command
@@ -134,21 +134,6 @@ def clip_target(target: Vector, pos: Vector, vel: Vector, clip: TorqueClip) -> N
 
 
 # -- filter and interpolation ------------------------------------------------------------------------------------------
-
-
-def butterworth(cutoff_hz: float, rate_hz: float) -> tuple[float, float, float, float, float]:
-    """Return b0, b1, b2, a1, a2 of the second-order low-pass y = b0 x + b1 x₋₁ + b2 x₋₂ - a1 y₋₁ - a2 y₋₂.
-
-    It is the analog 1 / (s² + √2 s + 1) by the bilinear transform; the tangent puts -3 dB exactly at the cutoff.
-    """
-    if not (math.isfinite(cutoff_hz) and math.isfinite(rate_hz) and 0 < cutoff_hz < rate_hz / 2):
-        raise ValueError(
-            f"a low-pass filter at {rate_hz:g} Hz needs a cutoff between 0 and {rate_hz / 2:g} Hz; got {cutoff_hz:g}"
-        )
-    k = math.tan(math.pi * cutoff_hz / rate_hz)
-    scale = 1 / (1 + math.sqrt(2) * k + k * k)
-    b0 = k * k * scale
-    return b0, 2 * b0, b0, 2 * (k * k - 1) * scale, (1 - math.sqrt(2) * k + k * k) * scale
 
 
 class LowPass:

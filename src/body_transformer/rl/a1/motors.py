@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...deploy.action_pipeline import butterworth
-from ...deploy.control import Filter
+from ...deploy.control import Filter, butterworth
 from .model import ACTION_SCALE, CONTROL_DT, JOINTS, KD, KP, TORQUE_LIMIT
 from .options import WalkOptions
 from .parameters import A1Parameters
