@@ -13,9 +13,14 @@ from body_transformer.rl.envs.world import World
 
 from .environments import check_no_host_traffic, random_actions
 
-TASKS = ("humanoid-mod", "humanoid-hill", "humanoid-board", "a1-walk")
-QUIET = {"a1-walk": {"noise": False}}
+TASKS = ("humanoid-mod", "humanoid-hill", "humanoid-board", "a1-walk", "a1-command")
+QUIET: dict[str, dict[str, Any]] = {
+    "a1-walk": {"noise": False},
+    "a1-command": {"noise": False, "loss": 0.0, "push_every_s": None, "resample_every_s": 0.2},
+}
 """Options without which two environments differ."""
+HEAVY = {"a1-command": {"added_mass": (1.0, 3.0)}}
+"""Options with which the speeds of a broken simulation stay finite for a step."""
 
 
 @pytest.mark.parametrize(
@@ -28,10 +33,10 @@ QUIET = {"a1-walk": {"noise": False}}
 )
 def test_a_step_of_fast_env_has_the_results_of_mjlabs_environment(env, name, options):
     fast, stock = (env(name, fast, **QUIET.get(name, {}), **options) for fast in (True, False))
-    groups = ["actor", "critic"] if name == "a1-walk" or options else ["actor"]
+    groups = ["actor", "critic"] if name.startswith("a1-") or options else ["actor"]
     torch.testing.assert_close(fast.get_observations(), stock.get_observations())
     ends = torch.zeros(2)
-    for k, action in enumerate(random_actions(50, name, scale=2.0 if name == "a1-walk" else 1.0)):
+    for k, action in enumerate(random_actions(50, name, scale=2.0 if name.startswith("a1-") else 1.0)):
         if k in (20, 30):
             for made in (fast, stock):
                 if k == 20:
@@ -41,7 +46,7 @@ def test_a_step_of_fast_env_has_the_results_of_mjlabs_environment(env, name, opt
         got, expected = fast.step(action), stock.step(action)
         assert list(got[0]) == list(expected[0]) == groups
         torch.testing.assert_close(got[0], expected[0], atol=1e-4, rtol=1e-4)
-        torch.testing.assert_close(got[1], expected[1], atol=1e-5 if name == "a1-walk" else 1e-4, rtol=1e-4)
+        torch.testing.assert_close(got[1], expected[1], atol=1e-5 if name.startswith("a1-") else 1e-4, rtol=1e-4)
         assert torch.equal(got[2], expected[2])
         assert torch.equal(got[3], expected[3])
         assert torch.equal(fast.episode_length_buf, stock.episode_length_buf)
@@ -57,6 +62,7 @@ def test_a_step_of_fast_env_has_the_results_of_mjlabs_environment(env, name, opt
         *((name, {}) for name in TASKS[:3]),
         ("humanoid-board", {"privileged_critic": True}),
         ("a1-walk", {"latency": (0, 4), "push_every_s": 0.1}),
+        ("a1-command", {}),
     ],
 )
 def test_a_step_of_fast_env_copies_nothing_between_host_and_device(env, name, options):
@@ -105,7 +111,7 @@ def test_an_episode_ends_by_time_out_at_the_end_of_the_ground(env, name, ends):
 @pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize("name", TASKS)
 def test_a_broken_simulation_is_a_death_and_does_not_affect_the_next_episode(env, name, fast):
-    made, (still,) = env(name, fast), random_actions(1, name, scale=0.0)
+    made, (still,) = env(name, fast, **HEAVY.get(name, {})), random_actions(1, name, scale=0.0)
     if fast:
         made.broken.zero_()
         made.non_finite.zero_()
@@ -117,7 +123,7 @@ def test_a_broken_simulation_is_a_death_and_does_not_affect_the_next_episode(env
     obs, reward, died, late, _ = made.step(still)
     assert died.tolist() == [True] * 4 + [False] * 4
     assert not late.any()
-    assert (reward[:4] == (0 if name == "a1-walk" else -1)).all()
+    assert (reward[:4] == (0 if name.startswith("a1-") else -1)).all()
     if fast:
         assert made.broken == 4
         assert made.non_finite.tolist() == [True] * 2 + [False] * 6
@@ -133,7 +139,8 @@ def test_a_broken_simulation_is_a_death_and_does_not_affect_the_next_episode(env
 
 @pytest.mark.parametrize(
     ("name", "steps", "scale"),
-    [("humanoid-mod", 300, 1.0), ("humanoid-board", 300, 1.0), ("a1-walk", 120, 2.0)],  # the hill: see test_ground.py
+    # the hill: see test_ground.py
+    [("humanoid-mod", 300, 1.0), ("humanoid-board", 300, 1.0), ("a1-walk", 120, 2.0), ("a1-command", 120, 2.0)],
 )
 def test_nothing_is_nan_and_all_contacts_have_room_over_many_random_steps(env, name, steps, scale):
     made = env(name)

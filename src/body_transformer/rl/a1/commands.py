@@ -71,15 +71,14 @@ class Commands:
         state = self._state
         state.command.copy_(torch.where(begins[:, None], current[:, :3], state.command))
         state.wanted_heading.copy_(torch.where(begins, yaw(state.root.quat), state.wanted_heading))
-        if self.may_change:
-            self._steer(current)
+        self._steer(current, begins)
 
-    def _steer(self, current: Tensor) -> None:
-        """Turn the robots whose command has a heading towards it."""
+    def _steer(self, current: Tensor, chosen: Tensor | bool = True) -> None:
+        """Turn the chosen robots [B, bool] whose command has a heading towards it."""
         state = self._state
         error = wrapped(current[:, 3] - yaw(state.root.quat))
         turning = (STEERING * error).clamp(*self._turning)
-        state.command[:, 2].copy_(torch.where(current[:, 4] > 0, turning, state.command[:, 2]))
+        state.command[:, 2].copy_(torch.where((current[:, 4] > 0) & chosen, turning, state.command[:, 2]))
 
 
 def _steps(seconds: float) -> int:
