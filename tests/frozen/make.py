@@ -77,6 +77,7 @@ TRAININGS: dict[str, tuple[str, list[str], dict[str, Any]]] = {
         {"final_std": 0.5, "std_iterations": 3, "kl_reference": "epoch"},
     ),
     "PPO, a1-walk": ("a1-walk", ["--variant", "bot-hard"], {"num_envs": 8}),
+    "PPO, a1-command": ("a1-command", ["--variant", "bot-mix"], {"num_envs": 8}),
     "PPO, mjlab's cartpole": ("mjlab:Mjlab-Cartpole-Balance", ["--variant", "bot-mix"], {}),
 }
 """Name -> experiment, flags, settings of its `--imitation` or `--rl` section."""
