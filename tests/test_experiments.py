@@ -273,7 +273,8 @@ def test_mocapacts_terms_have_the_sizes_of_the_walkers_observables(cmu_walker):
 
 def test_an_unknown_experiment_is_refused_with_the_known_ones():
     with pytest.raises(
-        ValueError, match=r"^unknown experiment 'adroit-dor'; did you mean 'adroit-door'\? have: 'a1-command', 'a1-walk'"
+        ValueError,
+        match=r"^unknown experiment 'adroit-dor'; did you mean 'adroit-door'\? have: 'a1-command', 'a1-walk'",
     ):
         load_experiment("adroit-dor")
 
@@ -327,7 +328,9 @@ def test_an_experiment_file_may_be_anywhere_and_name_a_robot_beside_it(tmp_path)
     found = load_experiment(tmp_path / "larger.yml")
     assert (found.name, found.title, found.policy.num_layers) == ("larger", "Mine", 3)
     assert found.layout().graph.nodes == ("pole",)
-    with pytest.raises(FileNotFoundError, match=r"no experiment at '.*yours.yaml'; the shipped ones are 'a1-command', "):
+    with pytest.raises(
+        FileNotFoundError, match=r"no experiment at '.*yours.yaml'; the shipped ones are 'a1-command', "
+    ):
         load_experiment(tmp_path / "yours.yaml")
 
 

@@ -24,7 +24,7 @@ PER_RUN = {
     "git_commit",
 }
 """Keys of `experiment.yaml` that are not part of the compared method: they describe one run or follow from others."""
-LOWER_IS_BETTER = ("loss", "error")
+LOWER_IS_BETTER = ("loss", "error", "drift", "slip", "power", "asymmetry")
 """Words in the names of metrics that should be low."""
 OPEN = "open"
 """Verdict while runs are unfinished."""

@@ -104,7 +104,7 @@ class WalkingMetrics:
     def result(self) -> dict[str, Tensor]:
         """Return the metrics of each episode, [B].
 
-        - `ahead` and `aside`, m: the way of the whole episode, along the initial heading and to its left.
+        - `ahead`, m: the way of the whole episode along the initial heading.
         - `drift`, m: distance of its end from the line of the end of the commanded path, along its heading.
         - `heading_error`, degrees: size of the difference between the headings of both ends.
         - `sideways_error`, m/s, and `turning_error`, rad/s: sizes of the differences of mean and commanded speeds.
@@ -113,12 +113,11 @@ class WalkingMetrics:
         """
         steps = self._steps.clamp_min(1)
         turned, wanted_turn = self._heading - self._start_heading, self._wanted_heading - self._start_heading
-        ahead, aside = turned_back(self.xy - self._start, self._start_heading)
+        ahead, _ = turned_back(self.xy - self._start, self._start_heading)
         _, drift = turned_back(self.xy - self.wanted_xy, self._wanted_heading)
         seconds = steps * self._step_s
         found = {
             "ahead": ahead,
-            "aside": aside,
             "drift": drift.abs(),
             "heading_error": (turned - wanted_turn).abs() * (180 / math.pi),
             "sideways_error": (self._sideways / seconds - self._wanted[:, 1] / steps).abs(),
