@@ -22,6 +22,8 @@ from .policy_folder import RUN_DESCRIPTION, PolicyFolder, read_description
 from .size_limits import check_memory
 
 DESCRIPTION, METRICS, EVALUATION = RUN_DESCRIPTION, "metrics.jsonl", "evaluation.json"
+PATHS = "paths.json"
+"""Paths of walking robots in the final evaluation, from above."""
 LOCK = ".at_work"
 LEFT_BEHIND = (".*", "*.log", "*log.txt", "slurm-*", "nohup.out")
 """Files of a run that ended before it wrote its description: the lock, partial files, logs."""

@@ -13,7 +13,8 @@ from matplotlib.axes import Axes
 
 from .curves import Curve, Floats, thinned_ids
 from .deployment import Deployment
-from .svg import CARD, COLOURS, INK, STOP, ChartFrame, Drawing, Line, drawing, new_axes, stroke_style
+from .load import Paths
+from .svg import CARD, COLOURS, INK, NUM_STYLES, STOP, ChartFrame, Drawing, Line, drawing, new_axes, stroke_style
 from .text import grouped, short
 
 USUAL, SMALL = ChartFrame(), ChartFrame(360, 210)
@@ -78,6 +79,23 @@ def _padded(low: float, high: float) -> tuple[float, float]:
         return 0.0, 1.0
     spare = 0.06 * (high - low)
     return (0.0 if 0 <= low < 0.5 * high else low - spare), high + spare
+
+
+def paths_chart(title: str, paths: Paths) -> Drawing:
+    """Draw paths from above: ahead is up, and left is left. Commanded paths are dashed."""
+    walked, commanded = paths
+    every = np.concatenate([np.zeros((1, 2)), *walked, *commanded])
+    low, high = every.min(0), every.max(0)
+    half = 0.55 * max(float((high - low).max()), 1.0)
+    (ahead, left), frame = (low + high) / 2, replace(USUAL, width=380, height=380)
+    axes = new_axes(frame, (left + half, left - half), (ahead - half, ahead + half), x_label="m to the left")
+    for path in commanded:
+        axes.plot(path[:, 1], path[:, 0], **LIMIT_LINE)
+    for number, path in enumerate(walked):
+        _stroke(axes, path[:, 1], path[:, 0], number % NUM_STYLES, 1)
+        axes.plot(path[-1:, 1], path[-1:, 0], color=stroke_style(number)["color"], markersize=6, **DOT)
+    ends = "; ".join(f"{short(float(x))} m ahead, {short(float(y))} m to the left" for x, y in (p[-1] for p in walked))
+    return drawing(axes, title, "m ahead, commanded paths are dashed", f"{title}, the ends: {ends}")
 
 
 # -- quantities and events over time -----------------------------------------------------------------------------------

@@ -11,12 +11,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from ..deploy.saved_log import ARRAYS
 from ..deploy.saved_log import DESCRIPTION as LOG
 from ..documents import read_json
 from ..policy_folder import find_policy, is_policy
 from ..rl.config import with_current_names
-from ..run import DESCRIPTION, EVALUATION, METRICS, Run
+from ..run import DESCRIPTION, EVALUATION, METRICS, PATHS, Run
 from ..schema import build, is_number
 
 FILMS = ("film.webp", "film.gif", "film.mp4")
@@ -24,6 +27,8 @@ REQUIRED = ("name", "variant", "seed")
 STAMPS = ("step", "epoch", "time_s", "env_steps")
 """Keys of a line in `metrics.jsonl` that give its time, in several units."""
 
+Paths = tuple[list[npt.NDArray[np.float64]], list[npt.NDArray[np.float64]]]
+"""Walked and commanded paths of some robots, [T, 2] each: m ahead and m to the left of the start."""
 FolderPath = str | os.PathLike[str]
 
 
@@ -66,6 +71,8 @@ class LoadedRun:
     """Last logged step."""
     time_s: float | None
     """Training time so far."""
+    paths: Paths | None = None
+    """Paths of walking robots in the final evaluation."""
     notes: tuple[str, ...] = ()
     """Missing and broken parts, in words; empty for a finished run."""
     env_steps: int | None = None
@@ -214,6 +221,7 @@ def read_run(folder: Path) -> LoadedRun:
         results=results,
         step=step,
         time_s=max(times.values(), default=None),
+        paths=_read_paths(folder / PATHS, notes),
         notes=tuple(notes),
         env_steps=max((line["env_steps"] for line in lines if type(line.get("env_steps")) is int), default=None),
         iteration_s=median(taken) if taken else None,
@@ -285,6 +293,21 @@ def _read_evaluation(file: Path) -> tuple[dict[tuple[str, str], ValueRange], str
         return {}, f"{EVALUATION} cannot be read"
     found = {(split, metric): value for split, metric, value in every if value is not None}
     return (found, "") if found else ({}, f"{EVALUATION} holds no values")
+
+
+def _read_paths(file: Path, notes: list[str]) -> Paths | None:
+    """Return the paths of walking robots, if there are any; note a file that cannot be read."""
+    if not file.is_file():
+        return None
+    try:
+        content = read_json(file, strict=False)
+        walked, commanded = ([np.array(path, np.float64) for path in content[name]] for name in ("walked", "commanded"))
+        if walked and all(one.ndim == 2 and one.shape[1] == 2 and np.isfinite(one).all() for one in walked + commanded):
+            return walked, commanded
+    except (ValueError, KeyError, TypeError):
+        pass
+    notes.append(f"{PATHS} cannot be read")
+    return None
 
 
 def _value(content: Any) -> ValueRange | None:

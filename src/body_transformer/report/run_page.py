@@ -10,7 +10,7 @@ from typing import Any
 from ..run import DIRTY
 from .aggregate import OPEN, MetricColumn, RunGroup, compare
 from .curves import CurveAxis, curve
-from .figures import curves_chart
+from .figures import curves_chart, paths_chart
 from .load import LoadedRun, is_evaluation
 from .media import bodies, films
 from .svg import Drawing, Line, label_styles
@@ -61,6 +61,7 @@ def _experiment(groups: Sequence[RunGroup], styles: Mapping[str, int]) -> dict[s
         "groups": groups,
         "comparison": _comparison(groups),
         "films": films(groups),
+        "paths": _paths(groups),
         "curves": _curves(groups, styles),
         "bodies": bodies(groups),
         "table": _run_table(groups),
@@ -122,6 +123,12 @@ def _place(value: float, low: float, high: float) -> float:
     span = high - low
     share = (value - low) / span if 0 < span < math.inf else 0.5  # numbers that are too large have no place
     return 3 + 94 * min(max(share, 0.0), 1.0)
+
+
+def _paths(groups: Sequence[RunGroup]) -> list[Drawing]:
+    """Return a chart per group with walking robots: the paths of its lowest seed that has any."""
+    found = ((group, run) for group in groups for run in group.runs[:1] if run.paths is not None)
+    return [paths_chart(f"{group.label}, seed {run.seed}", run.paths) for group, run in found if run.paths is not None]
 
 
 # -- learning curves ---------------------------------------------------------------------------------------------------

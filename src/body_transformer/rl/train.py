@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -13,10 +14,11 @@ import torch
 
 from ..body.compare import check_same
 from ..checkpoint import VALUES, Checkpoint, TrainingState, newest_checkpoint, save_checkpoint
+from ..files import atomic_write
 from ..metrics import MetricsLog
 from ..model.config import PolicyConfig
 from ..model.policy import Policy
-from ..run import EVALUATION, Run
+from ..run import EVALUATION, PATHS, Run
 from ..schema import build
 from ..training.evaluation import Summary, to_metrics, write_evaluation
 from ..training.progress import Progress
@@ -135,7 +137,8 @@ class TrainingLoop:
 
     def _open_log(self) -> MetricsLog:
         run = self.job.run
-        (run.folder / EVALUATION).unlink(missing_ok=True)  # from the former end, if a finished run is continued
+        for name in (EVALUATION, PATHS):  # from the former end, if a finished run is continued
+            (run.folder / name).unlink(missing_ok=True)
         run.forget_after(self.iteration)
         run.add({"num_parameters": self.learner.num_parameters, **self.job.facts})
         return MetricsLog(run.folder, self.iteration, self.job.wandb_project, run.description())
@@ -193,7 +196,10 @@ class TrainingLoop:
         with torch.random.fork_rng([device] if device.type == "cuda" else []):  # evaluations leave training unchanged
             if self.eval_env is None:
                 self.eval_env = self._make_env(self.config.eval_episodes, self.job.seed, play=True)
-            found = rollouts(self.eval_policy, self.eval_env, seed).summary()
+            episodes = rollouts(self.eval_policy, self.eval_env, seed)
+        if number == FINAL and episodes.paths is not None:
+            atomic_write(self.job.run.folder / PATHS, json.dumps(episodes.paths.to_json()) + "\n")
+        found = episodes.summary()
         log.write(self.iteration, {**self._progress_values(), **to_metrics(found)})
         return found, seed
 
