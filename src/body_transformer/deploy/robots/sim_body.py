@@ -182,6 +182,8 @@ def _model(options: SimOptions, robot: SimModel) -> mujoco.MjModel:
             data=[0, 0, 0, 0, 0, -height, 1, 0, 0, 0, 1],  # the world, seen from the trunk
         )
     model = spec.compile()
+    if options.friction:
+        model.geom_friction[:, 0] = options.friction  # of robot and floor: MuJoCo uses the larger
     trunk = model.body(robot.trunk).id
     scale = 1.0 + options.payload_kg / model.body_mass[trunk]
     if scale <= 0:

@@ -34,6 +34,8 @@ class SimOptions:
     ±0.05 rad."""
     payload_kg: float = 0.0
     """Mass added to the trunk; negative makes it lighter."""
+    friction: float = 0.0
+    """Friction of the robot on the floor; 0: that of the model."""
     start: Literal["home", "held", "lying", "hanging"] = "home"
     """`home`: stands by itself until the first command; `held`: a stand holds the standing robot until the policy
     begins; `lying`: limp on the floor; `hanging`: on a stand, with the feet in the air."""
@@ -75,7 +77,16 @@ class SimOptions:
         return build(cls, values, what="option of the simulated robot")
 
 
-_NON_NEGATIVE = ("latency_ms", "jitter_ms", "loss_percent", "duplicate_percent", "noise", "seed", "fault_at_s")
+_NON_NEGATIVE = (
+    "latency_ms",
+    "jitter_ms",
+    "loss_percent",
+    "duplicate_percent",
+    "noise",
+    "friction",
+    "seed",
+    "fault_at_s",
+)
 _RANGES = {
     "loss_percent": (0.0, 100.0),
     "duplicate_percent": (0.0, 100.0),
