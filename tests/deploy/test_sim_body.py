@@ -223,3 +223,12 @@ def test_start_joints_may_be_text_as_a_command_line_has_it():
         SimOptions.from_dict({"start_joints": "0.1,leg"})
     with pytest.raises(ValueError, match=r"start_joints\[1\] must be a finite number"):
         SimOptions.from_dict({"start_joints": "0.1,nan"})
+
+
+def test_the_option_friction_is_that_of_robot_and_floor():
+    slippery = SimBody(SimOptions(friction=0.5)).model
+    assert (slippery.geom_friction[:, 0] == 0.5).all()
+    usual = SimBody(SimOptions()).model
+    assert (usual.geom_friction[:, 0] != 0.5).any()
+    with pytest.raises(ValueError, match="friction must be 0 or above; got -1"):
+        SimOptions(friction=-1.0)
