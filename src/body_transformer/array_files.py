@@ -138,6 +138,8 @@ class ArrayArchive(Mapping[str, npt.NDArray[Any]]):
 
 def map_array(file: Path) -> npt.NDArray[Any]:
     """Map an .npy file into memory, after a check that it holds the whole array."""
+    if not file.is_file():  # to open a named pipe waits for its writer
+        raise ValueError("not a regular file")
     with file.open("rb") as stream:
         read_header(stream, file.stat().st_size)
     array: npt.NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)

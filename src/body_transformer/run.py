@@ -148,7 +148,8 @@ def _logged(line: bytes) -> dict[str, Any] | None:
         values = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return values if isinstance(values, dict) and type(values.get("step")) is int else None
+    step = values.get("step") if isinstance(values, dict) else None
+    return values if type(step) is int and abs(step) < 2**63 else None
 
 
 def experiment_of(policy: PolicyFolder) -> str | None:

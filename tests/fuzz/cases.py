@@ -132,6 +132,13 @@ CASES = {
     "contract: a number of 400 digits": Case(
         "contract", sealed(set_json("policy.json", "contract", "control", "hz", 10**400)), "hz must be a finite number"
     ),
+    "npy: an array is a named pipe": Case("npy", pipe("actions.npy"), "a"),
+    "motion-npz: the time between frames has 400 digits": Case(
+        "motion-npz", set_json("meta.json", "dt", 10**400), "not a JSON object with 'joint_names' and 'dt'"
+    ),
+    "summary: a step of 400 digits": Case(
+        "run-summary", append("metrics.jsonl", f'\n{{"step": {10**400}, "time_s": 9.0}}\n')
+    ),
     "policy: many names of a node": Case(
         "policy", sealed(set_json("policy.json", "policy", "layout", "graph", "nodes", ["n"] * 300_000)), "node"
     ),

@@ -101,8 +101,9 @@ def _wrong(status: int, text: str, out: str) -> str:
         return f"exit status {status}: {text[-500:]}"
     if "Traceback (most recent call last)" in text:
         return f"traceback: {text[-500:]}"
-    if len(text) > MAX_TEXT:
-        return f"a message of {len(text)} characters: {text[:200]}"
+    longest = max((line for line in text.splitlines() if line.startswith("bot ")), key=len, default="")
+    if len(longest) > MAX_TEXT:
+        return f"a message of {len(longest)} characters: {longest[:200]}"
     raw = [char for char in text + out if not char.isprintable() and char != "\n"]
     if raw:
         return f"prints {raw[0]!r}: {text[-300:]}"

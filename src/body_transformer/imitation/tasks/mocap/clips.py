@@ -74,7 +74,7 @@ class MotionSource:
         try:
             data = read_json(Path(meta), strict=False)
             return cls(path, tuple(str(name) for name in data["joint_names"]), float(data["dt"]))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"{meta}: not a JSON object with 'joint_names' and 'dt': {error!r}") from None
 
     def names(self) -> list[str]:
