@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from ...errors import import_extra, listing
 from ...size_limits import FLOAT_BYTES, check_memory
+from .hdf5_filters import check_filters
 
 KINDS = {"numbers": "fiub", "strings": "OS"}
 """Content of a dataset -> NumPy's letters of its types."""
@@ -89,6 +90,18 @@ def dataset(group: Any, name: str, content: Literal["numbers", "strings"] = "num
     return found
 
 
+def attribute(group: Any, name: str, default: Any = None) -> Any:
+    """Return an attribute that is one number or text, or the default; raise for an array.
+
+    The texts of an array may all be the same bytes of the file, and fill the memory.
+    """
+    if name not in group.attrs:
+        return default
+    if (shape := group.attrs.get_id(name).shape) is None or prod(shape) != 1:
+        raise ValueError(f"the attribute {name!r} of {group.name} must be one value; its shape is {shape}")
+    return group.attrs[name]
+
+
 def check_storage(found: Any, where: str) -> None:
     """Refuse a dataset with numbers in another file, and one that would take too much memory."""
     h5py = load_h5py()
@@ -100,7 +113,9 @@ def check_storage(found: Any, where: str) -> None:
     item_bytes = max(found.id.get_type().get_size(), FLOAT_BYTES)
     check_memory(where, prod(found.shape or (0,)) * item_bytes, file_bytes)
     if layout == h5py.h5d.CHUNKED:
-        check_memory(f"a chunk of {where}", prod(properties.get_chunk()) * item_bytes, file_bytes)
+        chunk_bytes = prod(properties.get_chunk()) * item_bytes
+        check_memory(f"a chunk of {where}", chunk_bytes, file_bytes)
+        check_filters(found, where, chunk_bytes)
 
 
 def check_whole_file(file: Any) -> None:

@@ -11,7 +11,7 @@ from ...documents import read_json
 from ..episodes import EpisodeInfo, Episodes
 from .files import naming
 from .hdf5 import GroupEpisodes, check_episode, group_shapes
-from .hdf5_items import is_group, item, open_hdf5
+from .hdf5_items import attribute, is_group, item, open_hdf5
 from .stored import StoredShapes
 from .terms import check_split, term_keys
 
@@ -36,9 +36,8 @@ def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | str |
             groups.append(name)
             with naming(f"{path}: {name}"):
                 num_steps = check_episode(group, "observations", layout, keys, extra_rows=1)
-                notes = group.attrs
-                split = check_split(notes.get("split", "train"))
-                infos.append(EpisodeInfo(num_steps, str(notes.get("clip", "")), split))
+                split = check_split(attribute(group, "split", "train"))
+                infos.append(EpisodeInfo(num_steps, str(attribute(group, "clip", "")), split))
     return GroupEpisodes(layout, infos, [(path, group) for group in groups], "observations", keys=keys)
 
 

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...body.layout import Layout
 from ...errors import listing
 from ..episodes import EpisodeInfo, Episodes
 from .files import naming
 from .hdf5 import GroupEpisodes, check_episode, group_shapes
-from .hdf5_items import dataset, is_group, item, open_hdf5
+from .hdf5_items import attribute, dataset, is_group, item, open_hdf5
 from .stored import StoredShapes
 from .terms import term_keys
 
@@ -41,7 +43,7 @@ def open_episodes(data: str, layout: Layout, obs_keys: Mapping[str, str] | str |
             demo = item(data_group, name)
             with naming(f"{path}: data/{name}"):
                 num_steps = check_episode(demo, "obs", layout, keys)
-                num_samples = int(demo.attrs.get("num_samples", num_steps))
+                num_samples = int(attribute(demo, "num_samples", num_steps))
                 if num_samples != num_steps:
                     raise ValueError(f"num_samples is {num_samples}, but there are {num_steps} actions")
             infos.append(EpisodeInfo(num_steps, split=splits[name]))
@@ -70,7 +72,11 @@ def _splits(file: Any, names: list[str]) -> dict[str, str]:
     splits: dict[str, str] = {}
     known = set(names)
     for name in filters:
-        for demo in dataset(file, f"mask/{name}", "strings").asstr()[()].reshape(-1).tolist():
+        chosen = dataset(file, f"mask/{name}", "strings")
+        if (chosen.size or 0) > len(names):
+            raise ValueError(f"mask/{name} has {chosen.size:,} names; there are {len(names):,} demonstrations")
+        for place in np.ndindex(chosen.shape or ()) if chosen.size else ():  # together, the names could fill the memory
+            demo = chosen.asstr()[place]
             if demo not in known:
                 raise ValueError(f"mask/{name} names {demo!r}, which is not in 'data'")
             if splits.get(demo, FILTERS[name]) != FILTERS[name]:
