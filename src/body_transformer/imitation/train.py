@@ -73,7 +73,7 @@ def _train(job: CloningJob, progress: Progress) -> Policy:
 
 
 @dataclass(frozen=True)
-class _Counts:
+class _CloningCounts:
     """Numbers in a checkpoint."""
 
     step: int
@@ -112,7 +112,7 @@ class _CloningLoop:
 
     def _restore(self, found: Checkpoint) -> None:
         try:
-            counts = build(_Counts, found.state.values, VALUES)
+            counts = build(_CloningCounts, found.state.values, VALUES)
             if counts.step != found.step:
                 raise ValueError(f"{VALUES} is of step {counts.step}")
             self.update.restore(self.policy, found.state.tensors)

@@ -70,7 +70,7 @@ def train(job: RlJob, progress: Progress) -> Policy:
 
 
 @dataclass(frozen=True)
-class _Counts:
+class _PPOCounts:
     """Values of a checkpoint."""
 
     iteration: int
@@ -229,7 +229,7 @@ class TrainingLoop:
     def _restore(self, checkpoint: Checkpoint) -> bool:
         """Continue from a checkpoint; return whether its episodes continue, too."""
         check_same(checkpoint.policy.layout, self.learner.layouts["actor"].layout, ("checkpoint", "task"))
-        counts, tensors = build(_Counts, checkpoint.state.values, VALUES), checkpoint.state.tensors
+        counts, tensors = build(_PPOCounts, checkpoint.state.values, VALUES), checkpoint.state.tensors
         self.iteration, self.elapsed_s = counts.iteration, counts.elapsed_s
         # Older checkpoints lack env_steps, which does not follow from the iteration if a resume changed num_envs.
         steps_per_iteration = self.config.num_envs * self.config.num_steps_per_env
