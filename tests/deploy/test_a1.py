@@ -39,7 +39,7 @@ def command(position=HOME, kp=100.0, kd=1.0, torque=ZEROS) -> Command:
 
 def test_a_missing_module_is_an_error_with_instructions_only_when_the_a1_is_used(monkeypatch):
     monkeypatch.setitem(sys.modules, "robot_interface", None)
-    with pytest.raises(ValueError, match=r"'robot_interface' is not installed.*\n.*unitree_legged_sdk v3\.3\.1"):
+    with pytest.raises(ValueError, match=r"'robot_interface' is not installed; .*unitree_legged_sdk v3\.3\.1"):
         open_robot("a1")
 
 

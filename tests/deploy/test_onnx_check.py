@@ -267,7 +267,7 @@ def test_a_network_that_needs_absurd_memory_is_refused_in_another_process(copy):
 
 
 def test_a_network_that_needs_too_much_time_is_refused(monkeypatch):
-    content = large(9_000)  # 0.3 GB, and seconds
+    content = large(20_000)  # 1.6 GB, and a second or more
     monkeypatch.setattr(session, "TRIAL_S", 0.5)
     with pytest.raises(ValueError, match=r"^policy.onnx in 'a1' is refused: .* takes more than 0.5 s$"):
         try_session(content, "a1", OBS)

@@ -71,14 +71,14 @@ class LoadedRun:
     """Last logged step."""
     time_s: float | None
     """Training time so far."""
-    paths: Paths | None = None
-    """Paths of walking robots in the final evaluation."""
     notes: tuple[str, ...] = ()
     """Missing and broken parts, in words; empty for a finished run."""
     env_steps: int | None = None
     """Environment steps so far, in reinforcement learning."""
     iteration_s: float | None = None
     """Median time per step, without the first step, which includes compilation."""
+    paths: Paths | None = None
+    """Paths of walking robots in the final evaluation."""
 
     @property
     def is_finished(self) -> bool:
