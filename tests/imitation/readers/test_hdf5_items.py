@@ -267,3 +267,16 @@ def test_a_whole_file_may_have_hard_and_soft_links_in_a_circle(tmp_path):
         file["a/soft"] = h5py.SoftLink("/a")
     with open_hdf5(tmp_path / "circle.hdf5") as file:
         check_whole_file(file)
+
+
+@pytest.mark.parametrize("place", ["/", "CMU_009_12", "CMU_009_12/walkers/walker_0"])
+def test_clips_with_an_attribute_of_many_texts_are_refused(tmp_path, place):
+    """The texts may all be the same bytes of the file."""
+    path = tmp_path / "clips.hdf5"
+    with h5py.File(path, "w") as file:
+        file.create_group("CMU_009_12/walkers/walker_0")
+        file["CMU_009_12"].attrs["num_steps"] = STEPS
+        file[place].attrs["names"] = np.array(["a", "b"], h5py.string_dtype())
+    for call in (clip_lengths, ClipFile.open):
+        with pytest.raises(ValueError, match=rf"^{path}: .*attribute 'names' of {re.escape('/' + place.strip('/'))}"):
+            call(path)

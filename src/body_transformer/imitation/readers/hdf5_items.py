@@ -102,6 +102,14 @@ def attribute(group: Any, name: str, default: Any = None) -> Any:
     return group.attrs[name]
 
 
+def _check_attributes(found: Any) -> None:
+    """Refuse an attribute with several texts, for the same reason; numbers cannot share their bytes."""
+    for name in found.attrs:
+        stored = found.attrs.get_id(name)
+        if stored.dtype.kind == "O" and prod(stored.shape or ()) != 1:
+            raise ValueError(f"the attribute {name!r} of {found.name} must be one text; its shape is {stored.shape}")
+
+
 def check_storage(found: Any, where: str) -> None:
     """Refuse a dataset with numbers in another file, and one that would take too much memory."""
     h5py = load_h5py()
@@ -119,7 +127,7 @@ def check_storage(found: Any, where: str) -> None:
 
 
 def check_whole_file(file: Any) -> None:
-    """Check every link and dataset of an open file that other people's code reads; errors name the file."""
+    """Check every link, attribute and dataset of an open file that other code reads; errors name the file."""
     h5py = load_h5py()
     path = Path(file.filename)
     stamp = (path, path.stat().st_size, path.stat().st_mtime_ns)
@@ -136,13 +144,14 @@ def check_whole_file(file: Any) -> None:
 
     def wrong_item(name: str, found: Any) -> str | None:
         try:
+            _check_attributes(found)
             if isinstance(found, h5py.Dataset):
                 check_storage(found, f"/{name}")
         except ValueError as error:  # h5py's loop in C cannot raise it
             return str(error)
         return None
 
-    if wrong := file.id.links.visit(wrong_link, info=True) or file.visititems(wrong_item):
+    if wrong := file.id.links.visit(wrong_link, info=True) or wrong_item("", file) or file.visititems(wrong_item):
         raise ValueError(f"{path}: {wrong}")
     _checked.add(stamp)
 
