@@ -11,7 +11,7 @@ import yaml
 
 from .binary import join_safetensors, split_safetensors
 from .inputs import Files
-from .policies import _seal_checkpoint
+from .policies import seal_checkpoint
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def sealed(change: Callable[[Files], object]) -> Callable[[Files], None]:
 
     def both(files: Files) -> None:
         change(files)
-        _seal_checkpoint(None, files)  # type: ignore[arg-type]  # it draws nothing
+        seal_checkpoint(None, files)  # type: ignore[arg-type]  # it draws nothing
 
     return both
 
@@ -132,7 +132,8 @@ CASES = {
     "contract: a number of 400 digits": Case(
         "contract", sealed(set_json("policy.json", "contract", "control", "hz", 10**400)), "hz must be a finite number"
     ),
-    "npy: an array is a named pipe": Case("npy", pipe("actions.npy"), "a"),
+    "npy: the observations are a named pipe": Case("npy", pipe("obs.npy"), "not a regular file"),
+    "npy: the actions are a named pipe": Case("npy", pipe("actions.npy"), "has no .npz file, no actions.npy"),
     "motion-npz: the time between frames has 400 digits": Case(
         "motion-npz", set_json("meta.json", "dt", 10**400), "not a JSON object with 'joint_names' and 'dt'"
     ),

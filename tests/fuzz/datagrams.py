@@ -137,7 +137,7 @@ def _raise_refused(link: Link) -> None:
 @cache
 def _robot() -> SimProcess:
     robot = SimProcess(SimOptions(), udp(), KEY)
-    robot.link.transmit = lambda data, address: None  # type: ignore[method-assign]  # nobody listens
+    robot.link.transmit = lambda data, address: None  # type: ignore[method-assign]  # no socket listens
     return robot
 
 

@@ -96,7 +96,7 @@ def _read_checkpoint(folder: Path) -> None:
     newest_checkpoint(folder)
 
 
-def _seal_checkpoint(chance: Random, files: Files) -> None:
+def seal_checkpoint(chance: Random, files: Files) -> None:
     seal(chance, files)
     for name in [name for name in files if name.endswith("training_state.json")]:
         tensors = files.get(name.replace(".json", ".safetensors"))
@@ -175,7 +175,7 @@ def _read_authors(folder: Path) -> None:
 
 POLICIES = {
     "policy": Reader(_policies, _read_policy, seal=seal),
-    "checkpoint": Reader(_checkpoints, _read_checkpoint, seal=_seal_checkpoint),
+    "checkpoint": Reader(_checkpoints, _read_checkpoint, seal=seal_checkpoint),
     "contract": Reader(_exports, _read_contract, seal=seal, only=("policy.json",)),
     "onnx": Reader(_exports, _read_network, seal=seal, only=("policy.onnx",)),
     "onnx-run": Reader(_exports, _read_export, seal=seal, only=("policy.onnx",), cost=20),

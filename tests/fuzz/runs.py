@@ -23,7 +23,7 @@ from ..report.deployment_folders import deploy
 from ..report.run_folders import write_evaluation, write_run
 from .demonstrations import arrays
 from .inputs import Files, Reader
-from .policies import _seal_checkpoint
+from .policies import seal_checkpoint
 
 # -- robots ------------------------------------------------------------------------------------------------------------
 
@@ -207,12 +207,12 @@ RUNS = {
     "experiment": Reader(_experiments, _read_experiment, only=(".yaml",)),
     "experiment-use": Reader(_experiments, _use_experiment, only=(".yaml",), cost=4),
     "run-summary": Reader(_reported_runs, _summarise, only=RUN_FILES[:3]),
-    "run-page": Reader(_reported_runs, command=_page, seal=_seal_checkpoint, only=RUN_FILES, cost=5),
-    "run-read": Reader(_readable_runs, _read_run, seal=_seal_checkpoint, only=RUN_FILES),
+    "run-page": Reader(_reported_runs, command=_page, seal=seal_checkpoint, only=RUN_FILES, cost=5),
+    "run-read": Reader(_readable_runs, _read_run, seal=seal_checkpoint, only=RUN_FILES),
     "run-resume": Reader(
         _trained_run,
         command=lambda folder: ["train", "--resume", str(folder / "run"), "--quiet"],
-        seal=_seal_checkpoint,
+        seal=seal_checkpoint,
         only=RUN_FILES,
         cost=4,
     ),

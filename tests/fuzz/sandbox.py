@@ -58,7 +58,7 @@ class Watch:
         libc = ctypes.CDLL(None, use_errno=True)
         self._events = libc.inotify_init1(os.O_NONBLOCK)
         libc.inotify_add_watch(self._events, os.fsencode(outside), _IN_OPEN)
-        sys.addaudithook(self._hear)
+        sys.addaudithook(self._on_event)
 
     @contextmanager
     def armed(self) -> Iterator[None]:
@@ -79,7 +79,7 @@ class Watch:
         except BlockingIOError:
             return b""
 
-    def _hear(self, event: str, args: tuple[Any, ...]) -> None:
+    def _on_event(self, event: str, args: tuple[Any, ...]) -> None:
         if not self._armed:
             return
         self._armed = False  # the checks raise events themselves

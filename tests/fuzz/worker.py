@@ -25,6 +25,7 @@ from body_transformer.cli import main as cli
 
 from .cases import CASES
 from .content import CANARY
+from .harness import READY
 from .inputs import Files, Reader, mutated, stored, write
 from .readers import READERS
 from .sandbox import PeakMemory, Watch, limited
@@ -139,7 +140,7 @@ def main(scratch: Path) -> None:
     os.dup2(2, 1)
     faulthandler.enable()
     worker = Worker(scratch)
-    print("ready", file=replies, flush=True)
+    print(READY, file=replies, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         name = request["reader"]
