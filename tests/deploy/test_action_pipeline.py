@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from body_transformer.deploy.action_pipeline import Interpolation, LowPass, butterworth
+from body_transformer.deploy.action_pipeline import Interpolation, LowPass
+from body_transformer.deploy.control import butterworth
 
 
 def analytic(frequency_hz: float, cutoff_hz: float, rate_hz: float) -> complex:

@@ -302,7 +302,7 @@ def test_a_network_that_onnx_runtime_cannot_load_is_refused_in_one_printable_lin
 
 def test_a_file_beyond_the_limit_is_not_read(copy, monkeypatch):
     monkeypatch.setattr("body_transformer.deploy.contract.MAX_BYTES", 10_000)
-    with pytest.raises(ValueError, match=r"policy.onnx' has \d+ bytes; at most 10000 are read"):
+    with pytest.raises(ValueError, match=r"policy.onnx' has [\d,]+ bytes; a file of an export may have at most 10,000"):
         OnnxPolicy(copy)
 
 

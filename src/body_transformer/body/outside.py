@@ -18,7 +18,6 @@ from xml.parsers import expat
 from ..size_limits import read_at_most
 
 MAX_XML_BYTES = 2**26
-NOUN = "a robot's description"
 MAX_FILES = 200
 """Largest number of files that a description may consist of."""
 DESCRIPTIONS = ("include", "model")

@@ -33,8 +33,5 @@ def _summary(terms: Sequence[Term], graph: BodyGraph, node_id: int) -> str:
     """Return `7: joint_pos 2, joint_vel 2, contact_force 3`."""
     counts = Counter({term.name: int((term.node_ids(graph) == node_id).sum()) for term in terms})
     total = counts.total()
-    return (
-        f"{total}: " + ", ".join(f"{printable(name)} {count}" for name, count in counts.items() if count)
-        if total
-        else "-"
-    )
+    listed = ", ".join(f"{printable(name)} {count}" for name, count in counts.items() if count)
+    return f"{total}: {listed}" if total else "-"

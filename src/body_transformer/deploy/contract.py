@@ -25,6 +25,7 @@ from ..errors import listing
 from ..files import atomic_write
 from ..policy_folder import DESCRIPTION, MODEL, ROBOT, find_policy, read_description
 from ..schema import build, json_digest, json_text, plain, shown
+from ..size_limits import read_at_most
 from .control import JOINT_SOURCES, ContractTerm, Control, Environment
 from .limits import Hardware, hardware_of
 
@@ -246,10 +247,7 @@ class Contract:
 
 def _read(file: Path, sha256: str) -> bytes:
     """Return a file's content; refuse another content than that of the export, and a file beyond MAX_BYTES."""
-    with file.open("rb") as stream:
-        content = stream.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise ValueError(f"{str(file)!r} has {file.stat().st_size} bytes; at most {MAX_BYTES} are read")
+    content = read_at_most(file, MAX_BYTES, "a file of an export")
     if hashlib.sha256(content).hexdigest() != sha256:
         raise ValueError(
             f"{str(file)!r} is not the file that {DESCRIPTION} was written with: truncated, changed or swapped"

@@ -13,7 +13,7 @@ from pathlib import Path
 from ..files import sync
 
 VARIABLE = "BOT_LINK_KEY"
-"""Environment variable with a key in hexadecimal; a key file goes first."""
+"""Environment variable with a key in hexadecimal; a key file takes precedence."""
 KEY_BYTES = 32
 DIGEST_BYTES = 16
 _HELP = f"give --key-file FILE or set {VARIABLE}; `bot deploy --new-key FILE` makes a key"

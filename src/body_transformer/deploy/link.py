@@ -276,10 +276,10 @@ class Link:
         """Refuse a packet that is not for this end; return False for one that asks for a new session."""
         if packet.kind not in self._takes:
             raise DatagramError("direction")
-        is_stranger = (address, packet.session) != (self.peer, self.session)
-        if not self._digest_of(packet, address, is_stranger).fits(data[:-DIGEST_BYTES], data[-DIGEST_BYTES:]):
+        is_current = (address, packet.session) == (self.peer, self.session)
+        if not self._digest_of(packet, address, is_current).fits(data[:-DIGEST_BYTES], data[-DIGEST_BYTES:]):
             raise DatagramError("digest")
-        if packet.kind is Kind.HELLO or (packet.kind is Kind.OPEN and is_stranger):
+        if packet.kind is Kind.HELLO or (packet.kind is Kind.OPEN and not is_current):
             return False
         if address != self.peer:
             raise DatagramError("peer")
@@ -291,11 +291,11 @@ class Link:
             raise DatagramError("sequence")
         return True
 
-    def _digest_of(self, packet: Packet, address: Address, is_stranger: bool) -> Digest:
+    def _digest_of(self, packet: Packet, address: Address, is_current: bool) -> Digest:
         """Return the digest that a packet must have."""
         if packet.kind in _GREETINGS:
             return self._greet_in
-        if packet.kind is Kind.OPEN and is_stranger:
+        if packet.kind is Kind.OPEN and not is_current:
             return self._talk(self._other, packet.session, self.challenge(packet.session, address))
         return self._in
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..errors import listing
+from ..policy_folder import MODEL
 from ..schema import shown
 
 OPERATORS = frozenset(
@@ -87,7 +88,7 @@ def check_onnx(model: bytes, folder: str) -> None:
     try:
         _check_graph(_ModelReader(model))
     except _RefusedModelError as problem:
-        raise ValueError(f"policy.onnx in {folder!r} is refused: {problem}") from None
+        raise ValueError(f"{MODEL} in {folder!r} is refused: {problem}") from None
 
 
 class _RefusedModelError(ValueError):
@@ -145,7 +146,7 @@ class _ModelReader:
             raise _RefusedModelError("a name is not UTF-8") from None
 
     def _fields(self, message: str, start: int, end: int) -> Iterator[tuple[str, int, int]]:
-        """Yield the name of every field, and where its bytes begin and end; refuse fields that a policy has not."""
+        """Yield the name of every field, and where its bytes begin and end; refuse fields that no policy needs."""
         names, at = _ALLOWED[message], start
         while at < end:
             self._num_fields += 1
@@ -154,7 +155,7 @@ class _ModelReader:
             tag, at = self._varint(at, end)
             number, kind = tag >> 3, tag & 7
             if number not in names:
-                field = _REFUSED.get((message, number), f"the {message} has field {number}, which a policy has not")
+                field = _REFUSED.get((message, number), f"the {message} has field {number}, which no policy needs")
                 raise _RefusedModelError(field)
             begin, at = self._value(kind, at, end)
             if kind != _BYTES and names[number] not in _NUMBERS:  # a reader of protobuf would skip it

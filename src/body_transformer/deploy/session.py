@@ -73,10 +73,10 @@ def try_session(model: bytes, folder: str, obs_dim: int) -> None:
     except subprocess.TimeoutExpired:
         raise ValueError(f"{where} takes more than {TRIAL_S:g} s") from None
     if trial.returncode:
-        *_, said = trial.stderr.decode(errors="replace").strip().rsplit("\n", 1)
+        *_, last_line = trial.stderr.decode(errors="replace").strip().rsplit("\n", 1)
         if trial.returncode == _REFUSED:
-            raise ValueError(said)
-        why = said if trial.returncode > 0 else f"the process ended by signal {-trial.returncode}"
+            raise ValueError(last_line)
+        why = last_line if trial.returncode > 0 else f"the process ended by signal {-trial.returncode}"
         raise ValueError(f"{where} fails within {TRIAL_S:g} s and {TRIAL_BYTES / 2**30:g} GiB: {printable(why)}")
     _tried.add(sha256)
 
@@ -97,8 +97,7 @@ def main() -> int:
     try:
         session = open_session(model, folder, batch=1)
     except ValueError as error:
-        print(" ".join(str(error).split()), file=sys.stderr)
-        return _REFUSED
+        return _end(_REFUSED, error)
     try:
         feed = {port.name: np.zeros((1, obs_dim), np.float32) for port in session.get_inputs()}
         session.run(None, feed)
@@ -106,15 +105,17 @@ def main() -> int:
         session.run(None, feed)
         took_s = time.perf_counter() - begun
     except Exception as error:  # as above
-        print(" ".join(str(error).split()), file=sys.stderr)
-        return 1
+        return _end(1, error)
     if took_s > action_s:
-        print(
-            f"{MODEL} in {folder!r} is refused: an action takes {took_s:.1f} s, allowed is {action_s:g}",
-            file=sys.stderr,
-        )
-        return _REFUSED
+        reason = f"{MODEL} in {folder!r} is refused: an action takes {took_s:.1f} s, allowed is {action_s:g}"
+        return _end(_REFUSED, reason)
     return 0
+
+
+def _end(status: int, reason: object) -> int:
+    """Print the reason in one line, and return the exit status."""
+    print(" ".join(str(reason).split()), file=sys.stderr)
+    return status
 
 
 def _limit() -> None:

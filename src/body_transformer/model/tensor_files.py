@@ -15,7 +15,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-Shape = tuple[int, ...]
 MAX_HEADER_BYTES = 2**24
 """Largest header; it has about 100 bytes per tensor."""
 MAX_AXES = 64
@@ -42,7 +41,7 @@ def write_tensors(file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 def read_tensors(file: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
     """Return the tensors and the metadata of a safetensors file."""
-    read_shapes(file)
+    check_header(file)
     try:
         with safe_open(file, framework="pt") as opened:
             names = opened.keys()
@@ -51,8 +50,8 @@ def read_tensors(file: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
         raise _damaged(file, error) from None
 
 
-def read_shapes(file: Path) -> dict[str, Shape]:
-    """Return the shape of each tensor from the header, after a check that the tensors fill the file exactly."""
+def check_header(file: Path) -> None:
+    """Refuse a file whose tensors do not fill it exactly, by its header alone."""
     with file.open("rb") as stream:
         size = int.from_bytes(stream.read(8), "little")
         total = file.stat().st_size
@@ -67,15 +66,13 @@ def read_shapes(file: Path) -> dict[str, Shape]:
     try:
         header = json.loads(text)
         header.pop(_METADATA, None)
-        places = {name: _place(name, entry) for name, entry in header.items()}
-        _check_offsets([place for _, place in places.values()], total - 8 - size)
+        _check_offsets([_place(name, entry) for name, entry in header.items()], total - 8 - size)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(file, error) from None
-    return {name: shape for name, (shape, _) in places.items()}
 
 
-def _place(name: str, entry: Any) -> tuple[Shape, tuple[int, int]]:
-    """Return the shape of a tensor, and its first and last offset in the data."""
+def _place(name: str, entry: Any) -> tuple[int, int]:
+    """Return where a tensor begins and ends in the data; raise if its shape or type does not fit that."""
     shape, (start, end) = entry["shape"], entry["data_offsets"]
     if len(shape) > MAX_AXES or not all(type(one) is int and 0 <= one < 2**63 for one in (*shape, start, end)):
         raise ValueError(f"{name!r} must have a shape of at most {MAX_AXES} whole numbers, and two offsets")
@@ -83,7 +80,7 @@ def _place(name: str, entry: Any) -> tuple[Shape, tuple[int, int]]:
         raise ValueError(f"{name!r} has the unknown type {entry['dtype']!r}")
     if end - start != prod(shape) * ITEM_BYTES[entry["dtype"]]:
         raise ValueError(f"{name!r} has a shape that does not fit its offsets")
-    return tuple(shape), (start, end)
+    return start, end
 
 
 def _check_offsets(places: list[tuple[int, int]], num_bytes: int) -> None:

@@ -37,20 +37,21 @@ def naming(source: str | os.PathLike[str]) -> Iterator[None]:
         raise ValueError(message if message.startswith(str(source)) else f"{source}: {message}") from error
 
 
+def stamp(path: Path) -> tuple[int, int]:
+    """Return the size and the modification time of a file."""
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns
+
+
 class FileStamps:
     """Sizes and modification times of files at the time of their check."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
-        self._stamps = {path: self._stamp(path) for path in set(paths)}
+        self._stamps = {path: stamp(path) for path in set(paths)}
 
     def check(self, path: Path) -> None:
         """Raise if the file is gone or has changed since."""
         if not path.is_file():
             raise FileNotFoundError(f"{path}: the file no longer exists")
-        if self._stamp(path) != self._stamps[path]:
+        if stamp(path) != self._stamps[path]:
             raise ValueError(f"{path}: the file has changed since it was checked")
-
-    @staticmethod
-    def _stamp(path: Path) -> tuple[int, int]:
-        stat = path.stat()
-        return stat.st_size, stat.st_mtime_ns

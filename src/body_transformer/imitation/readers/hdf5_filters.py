@@ -12,6 +12,7 @@ from typing import Any
 
 from ...errors import listing
 from ...size_limits import check_memory, max_read_bytes, size_text
+from .files import stamp
 
 GZIP, SHUFFLE, CHECKSUM, LZF = 1, 2, 3, 32000
 FILTERS = {GZIP: "gzip", SHUFFLE: "shuffle", CHECKSUM: "fletcher32", LZF: "lzf"}
@@ -21,7 +22,7 @@ EXPANSION = 1032
 CHECKSUM_BYTES = 4
 """Number of bytes that fletcher32 adds to a chunk."""
 PIECE_BYTES = 2**20
-_checked: set[tuple[str, str, int, int]] = set()
+_checked: set[tuple[Path, str, int, int]] = set()
 """File, dataset, size and modification time of the file, for datasets whose chunks were unpacked."""
 
 
@@ -39,11 +40,11 @@ def check_filters(found: Any, where: str, chunk_bytes: int) -> None:
     if not {GZIP, LZF} & set(numbers):
         return
     file = Path(found.file.filename)
-    size = file.stat().st_size
+    size, modified_ns = stamp(file)
     if found.id.get_storage_size() * EXPANSION <= max_read_bytes(size):
         return
-    stamp = (str(file), found.name, size, file.stat().st_mtime_ns)
-    if stamp in _checked:
+    checked = (file, found.name, size, modified_ns)
+    if checked in _checked:
         return
     stored = _stored_chunks(found)
     if GZIP in numbers:
@@ -51,7 +52,7 @@ def check_filters(found: Any, where: str, chunk_bytes: int) -> None:
             _check_gzip(found.id.read_direct_chunk(offset)[1], chunk_bytes + CHECKSUM_BYTES, where)
     else:
         check_memory(f"unpacking a chunk of {where}", max(stored.values(), default=0) * EXPANSION, size)
-    _checked.add(stamp)
+    _checked.add(checked)
 
 
 def _stored_chunks(found: Any) -> dict[tuple[int, ...], int]:

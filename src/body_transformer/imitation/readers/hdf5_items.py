@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from ...errors import import_extra, listing
 from ...size_limits import FLOAT_BYTES, check_memory
+from .files import stamp
 from .hdf5_filters import check_filters
 
 KINDS = {"numbers": "fiub", "strings": "OS"}
@@ -130,17 +131,14 @@ def check_whole_file(file: Any) -> None:
     """Check every link, attribute and dataset of an open file that other code reads; errors name the file."""
     h5py = load_h5py()
     path = Path(file.filename)
-    stamp = (path, path.stat().st_size, path.stat().st_mtime_ns)
-    if stamp in _checked:
+    checked = (path, *stamp(path))
+    if checked in _checked:
         return
 
     def wrong_link(name: bytes, link: Any) -> str | None:
-        is_inside = link.type in (h5py.h5l.TYPE_HARD, h5py.h5l.TYPE_SOFT)
-        return (
-            None
-            if is_inside
-            else f"/{name.decode(errors='replace')} is a link to another file, which is never followed"
-        )
+        if link.type in (h5py.h5l.TYPE_HARD, h5py.h5l.TYPE_SOFT):
+            return None
+        return f"/{name.decode(errors='replace')} is a link to another file, which is never followed"
 
     def wrong_item(name: str, found: Any) -> str | None:
         try:
@@ -153,7 +151,7 @@ def check_whole_file(file: Any) -> None:
 
     if wrong := file.id.links.visit(wrong_link, info=True) or wrong_item("", file) or file.visititems(wrong_item):
         raise ValueError(f"{path}: {wrong}")
-    _checked.add(stamp)
+    _checked.add(checked)
 
 
 def _path(group: Any, name: str) -> str:
